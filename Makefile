@@ -1,0 +1,45 @@
+# Every target works on a fresh machine with python3, pip and make: it makes .venv first if it is not there.
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+
+.PHONY: demo test test-slow test-lowest lint bench maros batch clean
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade 'pip>=25.1'
+	$(RUN) -m pip install --quiet --editable '.[demo]' --group dev
+	@touch $(READY)
+
+demo: $(READY)          ## run the main job on a built-in problem; pictures go to out/demo
+	$(RUN) examples/quadcopter.py --out out/demo
+
+test: $(READY)          ## the default tests, under 8 minutes on 2 cores
+	$(RUN) -m pytest -n 2 -m 'not slow'
+
+test-slow: $(READY)     ## everything that takes minutes
+	$(RUN) -m pytest -m slow
+
+test-lowest:            ## the default tests with the oldest dependencies that pyproject.toml allows
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet uv
+	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet --resolution lowest-direct --editable .
+	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs matplotlib pytest pytest-xdist hypothesis
+	.venv-lowest/bin/python -m pytest -n 2 -m 'not slow'
+
+lint: $(READY)          ## ruff and pyright
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+
+bench: maros batch      ## all measured comparisons; JSON goes to out/benchmarks
+
+maros: $(READY)         ## Maros-Meszaros QPs against the osqp package
+	$(RUN) benchmarks/maros.py
+
+batch: $(READY)         ## batched quadcopter MPC against a loop over the osqp package
+	$(RUN) benchmarks/batch.py
+
+clean:
+	rm -rf $(VENV) .venv-lowest out .pytest_cache .ruff_cache .hypothesis

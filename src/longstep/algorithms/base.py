@@ -1,0 +1,76 @@
+"""What run.py, the solver and the trainer ask of an algorithm."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, TypeAlias
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..families.base import Family
+from ..schedules.domain import Hyperparameter
+from ..solution import Point, Residuals
+
+Theta: TypeAlias = dict[str, Float[Array, ""]]
+
+
+class Algorithm(eqx.Module):
+    """A fixed-point iteration z⁺ = T_θ(z, x): one step, pure, for one instance or a stack of instances.
+
+    No loop, no jit, no loss. Instances are the working (equilibrated) ones of the family; points and residuals are
+    in the user's units. The state must be in coordinates that do not depend on θ: the law is that the optimum is
+    a fixed point for every admissible θ.
+    """
+
+    family_type: ClassVar[type[Family]]
+    eps_infeasible: ClassVar[float] = 0.0
+
+    @abstractmethod
+    def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
+        """The hyperparameters with their domains and defaults on this family."""
+
+    def prepare(self, family: Any, theta: Theta) -> Any:
+        """What depends on θ and never on the instance: made once, offline."""
+        return None
+
+    def solve_tolerance(self, epsilon: float) -> float:
+        """The error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""
+        return epsilon
+
+    def prepare_instance(self, family: Any, instance: Any, theta: Theta, factors: Any) -> Any:
+        """What depends on θ and the instance but not on the iterate."""
+        return None
+
+    @abstractmethod
+    def init(self, family: Any, instance: Any, start: Point | None) -> Any:
+        """The state to begin with: zero, or a start in the user's units."""
+
+    @abstractmethod
+    def step(self, family: Any, instance: Any, theta: Theta, factors: Any, extra: Any, state: Any) -> Any:
+        """One application of T_θ; `extra` is what prepare_instance returned for the same θ."""
+
+    @abstractmethod
+    def residuals(self, family: Any, instance: Any, state: Any) -> Residuals:
+        """How far the state's point is from optimal."""
+
+    @abstractmethod
+    def extract(self, family: Any, instance: Any, state: Any) -> Point:
+        """The state's point in the user's units."""
+
+    def infeasible(
+        self, family: Any, instance: Any, previous: Any, state: Any, eps: Any
+    ) -> tuple[Bool[Array, "*N"], Bool[Array, "*N"]]:
+        """Whether two successive states certify that the primal, and that the dual, has no feasible point."""
+        never = jnp.zeros(family.batch(instance), bool)
+        return never, never
+
+    def rays(self, family: Any, instance: Any, previous: Any, state: Any) -> Point:
+        """The certificates behind `infeasible`: y a direction of dual growth, x of primal descent."""
+        raise NotImplementedError(f"{type(self).__name__} does not detect infeasibility")
+
+    def check_family(self, family: Family) -> None:
+        """Refuse a family that this algorithm does not solve."""
+        if not isinstance(family, self.family_type):
+            raise TypeError(
+                f"{type(self).__name__} solves {self.family_type.__name__} families, not {type(family).__name__}"
+            )

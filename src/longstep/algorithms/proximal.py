@@ -1,0 +1,54 @@
+"""Proximal gradient, with and without momentum."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from ..families.base import Family
+from ..families.composite import Composite
+from ..linalg.matrix import max_norm
+from ..schedules.domain import Hyperparameter
+from ..solution import Point
+from .base import Algorithm
+from .gradient import MOMENTUM, GradientState, start_at, step_size, unconstrained_residuals
+
+
+class ProximalGradient(Algorithm):
+    """z⁺ = prox_{tg}(z − t∇f(z, x)), with hyperparameter `step` = t.
+
+    The optimality residual is L(z − prox_{g/L}(z − ∇f(z)/L)): the gradient where g = 0, and zero exactly at optima.
+    """
+
+    family_type: ClassVar[type[Family]] = Composite
+
+    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
+        return (step_size(family),)
+
+    def init(self, family, instance, start):  # noqa: D102
+        return start_at(family, instance, start)
+
+    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+        t = theta["step"]
+        return GradientState(family.g.prox(state.z - t * family.gradient(instance, state.z), t), state.z)
+
+    def residuals(self, family, instance, state):  # noqa: D102
+        L = family.lipschitz
+        scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
+        forward = state.z - family.gradient(instance, state.z) / L
+        residual = L * (state.z - family.g.prox(forward, 1 / L))
+        return unconstrained_residuals(residual, scale, family.objective(instance, state.z))
+
+    def extract(self, family, instance, state):  # noqa: D102
+        return Point(state.z)
+
+
+class AcceleratedProximalGradient(ProximalGradient):
+    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y, x)), with hyperparameters `step` = t and `momentum` = β."""
+
+    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
+        return step_size(family), MOMENTUM
+
+    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+        y = state.z + theta["momentum"] * (state.z - state.z_previous)
+        ahead = super().step(family, instance, theta, factors, extra, GradientState(y, y))
+        return GradientState(ahead.z, state.z)

@@ -1,0 +1,197 @@
+"""SCS's iteration (O'Donoghue 2021, O'Donoghue, Chu, Parikh, Boyd 2016) with step-varying hyperparameters."""
+
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..families.base import Family
+from ..families.conic import Conic, ConicInstance
+from ..linalg.factor import factorize, solve
+from ..linalg.matrix import along, inner, max_norm, two_norm
+from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..solution import Point, Residuals
+from .base import Algorithm
+
+
+class SCSState(eqx.Module):
+    """The homogeneous embedding in coordinates that do not depend on θ.
+
+    With u = (x, y, τ) the projected point, ũ the point of the subspace and v = diag(R, r_τ)(u + μ − 2ũ), whose
+    y part is the slack s, the next DR variable is μ = R⁻¹v + carry for whatever R comes next, with
+    carry = 2ũ − u + α(u − ũ). Vectors hold (x, y); the τ components stand apart.
+    """
+
+    u: Float[Array, "n+m *N"]
+    tau: Float[Array, "*N"]
+    v: Float[Array, "n+m *N"]
+    v_tau: Float[Array, "*N"]
+    carry: Float[Array, "n+m *N"]
+    carry_tau: Float[Array, "*N"]
+    first: Bool[Array, ""]
+
+
+class SCS(Algorithm):
+    """Douglas–Rachford on the homogeneous embedding; hyperparameters `r_w`, `r_yz`, `r_ynz`, `r_tau`, `alpha`.
+
+    With M = [[P, A'], [−A, 0]], q = (c, b), R = diag(r_w on x, r_yz on zero-cone rows, r_ynz on the others):
+
+        p = (R+M)⁻¹Rμ,  g = (R+M)⁻¹q
+        τ̃ = the positive root of a t² + b t + c₀,
+            a = r_τ + g'Rg,  b = μ'Rg − 2p'Rg − r_τη,  c₀ = p'R(p − μ)
+        w̃ = p − gτ̃
+        w = Π(2w̃ − μ) onto Rⁿ×K*,  τ = max(2τ̃ − η, 0)
+        v = diag(R, r_τ)((w, τ) + (μ, η) − 2(w̃, τ̃))
+        μ⁺ = R₊⁻¹v + 2w̃ − w + α(w − w̃), and η⁺ likewise, with R₊ of the next step
+
+    τ̃ = 1 in the first step; later (μ, η) is first rescaled to norm √(n+m+1): the embedding is homogeneous.
+    Defaults are the C package's (rho_x 1e-6, scale 0.1, alpha 1.5): r_w = rho_x, r_yz = 1/(1000·scale),
+    r_ynz = 1/scale, r_τ = 10.
+    """
+
+    family_type: ClassVar[type[Family]] = Conic
+    eps_infeasible: ClassVar[float] = 1e-7
+
+    def hyperparameters(self, family):  # noqa: D102
+        positive = Positive()
+        return (
+            Hyperparameter("r_w", 1e-6, positive, positive, factored=True),
+            Hyperparameter("r_yz", 0.01, positive, positive, factored=True),
+            Hyperparameter("r_ynz", 10.0, positive, positive, factored=True),
+            Hyperparameter("r_tau", 10.0, positive, positive),
+            Hyperparameter("alpha", 1.5, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3)),
+        )
+
+    def _r_y(self, family: Conic, theta) -> Float[Array, " m"]:
+        zero = jnp.arange(family.m) < family.cones.zero
+        return jnp.where(zero, theta["r_yz"], theta["r_ynz"])
+
+    def _r(self, family: Conic, theta) -> Float[Array, " n+m"]:
+        return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])
+
+    def gram(self, family, theta):
+        """The operator that `prepare` factors: r_w I + P + A'diag(1/r_y)A, what elimination leaves of R + M."""
+        return family.matrices.gram(theta["r_w"], 1 / self._r_y(family, theta))
+
+    def prepare(self, family, theta):  # noqa: D102
+        return factorize(self.gram(family, theta), family.matrices.diagonal)
+
+    def solve_tolerance(self, epsilon):  # noqa: D102
+        return epsilon ** (2 / 3)
+
+    def _solve(self, family: Conic, theta, factors, rhs: Float[Array, "n+m *N"]) -> Float[Array, "n+m *N"]:
+        """(R+M)⁻¹ rhs."""
+        A, n = family.matrices.A, family.n
+        r_y = along(self._r_y(family, theta), rhs)
+        x = solve(self.gram(family, theta), factors, rhs[:n] - A.rmv(rhs[n:] / r_y))
+        return jnp.concatenate([x, (rhs[n:] + A.mv(x)) / r_y])
+
+    def prepare_instance(self, family, instance, theta, factors):  # noqa: D102
+        return self._solve(family, theta, factors, jnp.concatenate([instance.c, instance.b]))
+
+    def init(self, family, instance, start):  # noqa: D102
+        zero = jnp.zeros((family.n + family.m, *instance.c.shape[1:]), instance.c.dtype)
+        one = jnp.ones(instance.c.shape[1:], zero.dtype)
+        first = jnp.asarray(True)
+        if start is None:
+            return SCSState(zero, one, zero, 0 * one, zero, one, first)
+        s = family.matrices.scaling
+        x = start.x / along(s.d, start.x)
+        y = zero[family.n :] if start.y is None else start.y / along(s.e, start.y)
+        slack = (
+            instance.size * instance.b - family.matrices.A.mv(x) if start.s is None else start.s * along(s.e, start.s)
+        )
+        # Every step leaves y in K* and s in K; a start need not.
+        y, slack = family.cones.project_dual(y), family.cones.project(slack)
+        u = jnp.concatenate([x, y]) / instance.size
+        v = jnp.concatenate([jnp.zeros_like(x), slack]) / instance.size
+        return SCSState(u, one, v, 0 * one, u, one, first)
+
+    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+        n, alpha, r_tau = family.n, theta["alpha"], theta["r_tau"]
+        R = along(self._r(family, theta), state.v)
+        mu, eta = state.v / R + state.carry, state.v_tau / r_tau + state.carry_tau
+        norm = jnp.sqrt(inner(mu, mu) + eta * eta)
+        rescale = jnp.where(
+            state.first | (norm == 0), 1.0, math.sqrt(n + family.m + 1) / jnp.where(norm == 0, 1.0, norm)
+        )
+        mu, eta = mu * rescale, eta * rescale
+
+        p, g = self._solve(family, theta, factors, R * mu), extra
+        root = _positive_root(
+            a=r_tau + inner(g, R * g),
+            b=inner(mu - 2 * p, R * g) - r_tau * eta,
+            c=inner(p, R * (p - mu)),
+        )
+        tau_tilde = jnp.where(state.first, 1.0, root)
+        w_tilde = p - g * tau_tilde
+        reflected = 2 * w_tilde - mu
+        u = jnp.concatenate([reflected[:n], family.cones.project_dual(reflected[n:])])
+        tau = jnp.maximum(2 * tau_tilde - eta, 0.0)
+        return SCSState(
+            u=u,
+            tau=tau,
+            v=R * (u + mu - 2 * w_tilde),
+            v_tau=r_tau * (tau + eta - 2 * tau_tilde),
+            carry=2 * w_tilde - u + alpha * (u - w_tilde),
+            carry_tau=2 * tau_tilde - tau + alpha * (tau - tau_tilde),
+            first=jnp.zeros_like(state.first),
+        )
+
+    def residuals(self, family, instance, state):  # noqa: D102
+        matrices, s, n = family.matrices, family.matrices.scaling, family.n
+        tau = _divisor(state.tau)
+        x, y, slack = state.u[:n] / tau, state.u[n:] / tau, state.v[n:] / tau
+        e, d = along(s.e, y) / instance.size, along(s.d, x) / instance.size
+        Ax, Px, Aty = matrices.A.mv(x), matrices.P.mv(x), matrices.A.rmv(y)
+        primal, dual = (Ax + slack - instance.b) / e, (Px + Aty + instance.c) / d
+        # Objective values scale with the square of (b, c).
+        square = instance.size**2
+        quadratic, linear = square * inner(x, Px), square * inner(instance.c, x)
+        support = square * inner(instance.b, y)
+        return Residuals(
+            primal=two_norm(primal),
+            dual=two_norm(dual),
+            primal_max=max_norm(primal),
+            dual_max=max_norm(dual),
+            gap=jnp.abs(quadratic + linear + support),
+            primal_scale=jnp.maximum(jnp.maximum(max_norm(Ax / e), max_norm(slack / e)), max_norm(instance.b / e)),
+            dual_scale=jnp.maximum(jnp.maximum(max_norm(Px / d), max_norm(Aty / d)), max_norm(instance.c / d)),
+            gap_scale=jnp.maximum(jnp.maximum(jnp.abs(quadratic), jnp.abs(linear)), jnp.abs(support)),
+            objective=0.5 * quadratic + linear,
+        )
+
+    def extract(self, family, instance, state):  # noqa: D102
+        return self._point(family, instance, state, _divisor(state.tau))
+
+    def _point(self, family: Conic, instance: ConicInstance, state: SCSState, tau) -> Point:
+        s, n = family.matrices.scaling, family.n
+        scale = instance.size / tau
+        x, y, slack = state.u[:n] * scale, state.u[n:] * scale, state.v[n:] * scale
+        return Point(x=x * along(s.d, x), y=y * along(s.e, y), s=slack / along(s.e, slack))
+
+    def infeasible(self, family, instance, previous, state, eps):  # noqa: D102
+        # With τ → 0 the point itself, undivided, is the certificate.
+        matrices, s, n = family.matrices, family.matrices.scaling, family.n
+        x, y, slack = state.u[:n], state.u[n:], state.v[n:]
+        e, d = along(s.e, y), along(s.d, x)
+        growth, descent = -inner(instance.b, y) * instance.size, -inner(instance.c, x) * instance.size
+        primal = (growth > 0) & (max_norm(matrices.A.rmv(y) / d) <= eps * growth)
+        stays = jnp.maximum(max_norm((matrices.A.mv(x) + slack) / e), max_norm(matrices.P.mv(x) / d))
+        return primal, (descent > 0) & (stays <= eps * descent)
+
+    def rays(self, family, instance, previous, state):  # noqa: D102
+        return self._point(family, instance, state, jnp.ones_like(state.tau))
+
+
+def _positive_root(a, b, c):
+    """The larger root of a t² + b t + c with a > 0 ≥ c, without cancellation."""
+    root = jnp.sqrt(jnp.maximum(b * b - 4 * a * c, jnp.finfo(b.dtype).tiny))
+    return jnp.where(b > 0, -2 * c / jnp.where(b > 0, b + root, 1.0), (root - b) / (2 * a))
+
+
+def _divisor(tau: Float[Array, "*N"]) -> Float[Array, "*N"]:
+    """τ, kept from zero: a point with τ = 0 then shows as one with huge residuals, not as NaN."""
+    return jnp.maximum(tau, 1e-12)

@@ -1,0 +1,237 @@
+"""What every family has: a size, a precision, instances, and a content hash."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from ..hashing import content_hash
+
+# Bounds at least this large are infinite, as in OSQP. A little under 1e20, the usual stand-in for infinity, because
+# files have often been through arithmetic.
+INFINITY = 0.999e20
+
+
+class Family(eqx.Module):
+    """Convex problems that share everything but the data of an instance. Knows nothing of algorithms.
+
+    Parameters are what the user has (a state, a measurement, prices); an instance is the data that the parameter
+    stands for (q, l, u; b, c; …). Users' arrays have instances on the leading axis; stacked instances, inside,
+    on the last.
+    """
+
+    n: eqx.AbstractVar[int]
+    dtype: eqx.AbstractVar[np.dtype]
+
+    @abstractmethod
+    def encode(self, parameters: Any) -> Any:
+        """N parameters (leading axis N), checked, as stacked arrays on the host: all that `decode` needs."""
+
+    @abstractmethod
+    def decode(self, encoded: Any) -> Any:
+        """The working instances of encoded parameters; pure, so that it can run inside jit."""
+
+    def instances(self, parameters: Any) -> Any:
+        """The stacked, checked, working instances of N parameters (leading axis N)."""
+        return self.decode(jax.tree.map(jnp.asarray, self.encode(parameters)))
+
+    @abstractmethod
+    def objective(self, instances: Any, x: jax.Array) -> jax.Array:
+        """f(x) for each instance, in the user's units, at points x (n, *N) in the user's units."""
+
+    @abstractmethod
+    def hashed(self) -> tuple:
+        """Everything that defines the family: arrays, numbers, strings and functions."""
+
+    def single(self, parameter: Any) -> Any:
+        """One parameter as a batch of one."""
+        return jax.tree.map(lambda a: np.asarray(a)[None], parameter)
+
+    def instance(self, parameter: Any) -> Any:
+        """The checked, working instance of one parameter."""
+        return self.take(self.instances(self.single(parameter)), 0)
+
+    def take(self, stacked: Any, index: Any) -> Any:
+        """One (an integer index) or some (a slice or index array) of stacked instances or encoded parameters."""
+        return jax.tree.map(lambda a: a[..., index], stacked)
+
+    def count(self, parameters: Any) -> int:
+        """N, the number of parameters in a batch."""
+        return count_parameters(parameters)
+
+    def select(self, parameters: Any, index: np.ndarray) -> Any:
+        """Some of a batch of parameters."""
+        return jax.tree.map(lambda a: np.asarray(a)[index], parameters)
+
+    @abstractmethod
+    def batch(self, instances: Any) -> tuple[int, ...]:
+        """(N,) for a stack of N instances, () for one."""
+
+    def content_hash(self) -> str:
+        """A SHA-256 of the family's data: equal exactly for families that are equal by value."""
+        return content_hash(type(self).__name__, str(self.dtype), *self.hashed())
+
+
+class NamedFamily(Family):
+    """A family whose instances have named data (q, l, u; b, c), given directly or by a parameter map."""
+
+    def single(self, parameter: Any) -> Any:  # noqa: D102
+        return [parameter] if isinstance(parameter, Mapping) else np.asarray(parameter)[None]
+
+    def count(self, parameters: Any) -> int:  # noqa: D102
+        if isinstance(parameters, Mapping):
+            stacked = {np.shape(v)[0] for v in parameters.values() if np.ndim(v) == 2}
+            if len(stacked) != 1:
+                raise ValueError(
+                    "a batch of instances needs at least one array with a leading axis, and one common length; "
+                    f"got shapes {', '.join(f'{k}: {np.shape(v)}' for k, v in parameters.items())}"
+                )
+            return stacked.pop()
+        return len(parameters)
+
+    def select(self, parameters: Any, index: np.ndarray) -> Any:  # noqa: D102
+        if isinstance(parameters, Mapping):
+            return {k: np.asarray(v)[index] if np.ndim(v) == 2 else v for k, v in parameters.items()}
+        if is_named(parameters):
+            return [parameters[i] for i in index]
+        return np.asarray(parameters)[index]
+
+    def merged(
+        self, parameters: Any, base: Mapping[str, np.ndarray | None], parameter: Any
+    ) -> tuple[dict[str, np.ndarray], int]:
+        """The data of N instances by name: from the parameter map, or named arrays over base values."""
+        if is_named(parameters):
+            named = _named(parameters, base)
+        elif parameter is not None:
+            named = parameter(np.asarray(parameters), base)
+        else:
+            raise ValueError(
+                f"this family has no parameter map, so an instance is a dict with some of {', '.join(base)}; "
+                f"got {type(parameters).__name__}. Give the family parameter=Affine(…) to use parameter vectors."
+            )
+        missing = [k for k in base if named.get(k) is None]
+        if missing:
+            raise ValueError(
+                f"an instance needs {', '.join(missing)}: put it in the instance or give the family a base value"
+            )
+        return named, self.count(parameters)
+
+
+def resolve_dtype(dtype: Any) -> np.dtype:
+    """float32 or float64, refused where JAX would silently round it."""
+    resolved: np.dtype = np.dtype(dtype)
+    if resolved.name not in ("float32", "float64"):
+        raise ValueError(f"dtype must be float32 or float64, got {resolved}")
+    if resolved.name == "float64" and not jax.config.read("jax_enable_x64"):
+        raise ValueError(
+            "float64 was asked for but JAX is in 32-bit mode. Run "
+            '`jax.config.update("jax_enable_x64", True)` before any JAX computation, or pass dtype="float32".'
+        )
+    return resolved
+
+
+def count_parameters(parameters: Any) -> int:
+    """N, the common leading length of all leaves."""
+    leaves = [np.asarray(a) for a in jax.tree.leaves(parameters)]
+    lengths = {a.shape[0] if a.ndim else None for a in leaves}
+    if len(lengths) != 1 or None in lengths:
+        found = ", ".join(sorted(map(str, lengths)))
+        raise ValueError(f"stacked parameters need one common leading axis of instances, got lengths {found}")
+    return int(lengths.pop() or 0)
+
+
+def checked(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
+    """`value` as float64 of that shape, without NaN and, unless allowed, without infinities.
+
+    A single vector is repeated for every instance.
+    """
+    array = np.asarray(value, np.float64)
+    if array.shape == shape[1:]:
+        array = np.broadcast_to(array, shape)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape[1:]} (or {shape} for {shape[0]} instances), got {array.shape}")
+    bad = np.isnan(array) if infinite else ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        at = f"instance {where[0]}, entry {', '.join(map(str, where[1:]))}"
+        raise ValueError(f"{name} is {array[where]} at {at}" + ("" if infinite else "; it must be finite"))
+    return array
+
+
+def is_named(parameters: Any) -> bool:
+    """Whether these are instances by their data, as a dict of arrays or a list of dicts."""
+    if isinstance(parameters, Mapping):
+        return True
+    return isinstance(parameters, Sequence) and len(parameters) > 0 and isinstance(parameters[0], Mapping)
+
+
+def _named(parameters: Any, base: Mapping) -> dict:
+    if not isinstance(parameters, Mapping):
+        keys = set().union(*parameters)
+        uneven = [k for k in keys if not all(k in p for p in parameters)]
+        if uneven:
+            raise ValueError(f"{', '.join(sorted(uneven))} is given for some instances and not for others")
+        try:
+            parameters = {k: np.stack([np.asarray(p[k], np.float64) for p in parameters]) for k in keys}
+        except ValueError:
+            raise ValueError("the instances of a batch differ in their shapes") from None
+    unknown = sorted(set(parameters) - set(base))
+    if unknown:
+        raise ValueError(f"unknown instance data {', '.join(unknown)}; this family has {', '.join(base)}")
+    return {k: parameters.get(k, base[k]) for k in base}
+
+
+def check_square(name: str, matrix: sp.csr_array) -> None:
+    """Refuse a quadratic term that is not square, finite, symmetric and positive semidefinite."""
+    n = matrix.shape[0]
+    if matrix.shape != (n, n):
+        raise ValueError(f"{name} must be square, got shape {matrix.shape}")
+    if not np.isfinite(matrix.data).all():
+        raise ValueError(f"{name} has NaN or infinite entries")
+    asymmetry = abs(matrix - matrix.T)
+    size = max(float(abs(matrix).max()) if matrix.nnz else 0.0, 1e-300)
+    if asymmetry.nnz and asymmetry.max() > 1e-9 * size:
+        raise ValueError(
+            f"{name} must be symmetric, but it differs from its transpose by up to {asymmetry.max():.2e}. "
+            f"A triangle alone is not enough: pass the full matrix, or ({name} + {name}.T)/2 if only the "
+            "symmetric part is meant"
+        )
+
+
+def spectrum(name: str, matrix: sp.csr_array) -> np.ndarray:
+    """The eigenvalues in ascending order; indefinite (λmin < −1e-5·λmax) is refused."""
+    if abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0:
+        values = np.sort(matrix.diagonal())
+    else:
+        values = np.linalg.eigvalsh(matrix.toarray())
+    if values.size and values[0] < -1e-5 * max(values[-1], 0.0):
+        raise ValueError(
+            f"{name} is indefinite: its smallest eigenvalue is {values[0]:.3e}, its largest {values[-1]:.3e}. "
+            "The problem is not convex"
+        )
+    return values
+
+
+def check_linear(name: str, matrix: sp.csr_array, n: int) -> None:
+    """Refuse a constraint matrix of the wrong width or with NaN."""
+    if matrix.shape[1] != n:
+        raise ValueError(f"{name} has {matrix.shape[1]} columns but P has {n}: they must agree")
+    if not np.isfinite(matrix.data).all():
+        raise ValueError(f"{name} has NaN or infinite entries")
+
+
+def optional_vector(name: str, value: Any, size: int, infinite: bool = False) -> np.ndarray | None:
+    """A base value: absent, or one checked vector."""
+    if value is None:
+        return None
+    return checked(name, np.asarray(value, np.float64), (1, size), infinite)[0].copy()
+
+
+def columns(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Instances on the leading axis (N, k) to columns (k, N)."""
+    return np.ascontiguousarray(array.T, dtype)

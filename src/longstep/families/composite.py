@@ -1,0 +1,91 @@
+"""A smooth function plus one with a cheap proximal operator."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..linalg.prox import CustomProx, Prox
+from .base import Family
+from .smooth import Differentiable
+
+
+class Composite(Family):
+    """minimise f(z, x) + g(z) with f a Smooth or Quadratic family and g an L1, Box, NonNegative, … .
+
+    The instances are those of the smooth part.
+
+    >>> import numpy as np
+    >>> from longstep import L1, Quadratic
+    >>> lasso = Composite(Quadratic(np.eye(3)), L1(0.1))
+    >>> lasso.n
+    3
+    """
+
+    n: int = eqx.field(static=True)
+    dtype: np.dtype = eqx.field(static=True)
+    smooth: Differentiable
+    g: Prox
+
+    def __init__(self, smooth: Differentiable, g: Prox):
+        if not isinstance(smooth, Differentiable):
+            raise TypeError(f"the smooth part must be a Smooth or Quadratic family, got {type(smooth).__name__}")
+        if not isinstance(g, Prox):
+            raise TypeError(
+                f"the second part must be a Prox (L1, Box, NonNegative, Zero, CustomProx), got {type(g).__name__}"
+            )
+        self.smooth, self.g, self.n, self.dtype = smooth, g, smooth.n, smooth.dtype
+
+    @property
+    def lipschitz(self) -> float:
+        """The Lipschitz constant of ∇f."""
+        return self.smooth.lipschitz
+
+    @property
+    def strong_convexity(self) -> float:
+        """The strong convexity of f."""
+        return self.smooth.strong_convexity
+
+    @property
+    def parameter(self) -> Any:
+        """The parameter map of the smooth part."""
+        return getattr(self.smooth, "parameter", None)
+
+    def count(self, parameters: Any) -> int:  # noqa: D102
+        return self.smooth.count(parameters)
+
+    def select(self, parameters: Any, index: np.ndarray) -> Any:  # noqa: D102
+        return self.smooth.select(parameters, index)
+
+    def single(self, parameter: Any) -> Any:  # noqa: D102
+        return self.smooth.single(parameter)
+
+    def encode(self, parameters: Any) -> Any:  # noqa: D102
+        return self.smooth.encode(parameters)
+
+    def decode(self, encoded: Any) -> Any:  # noqa: D102
+        return self.smooth.decode(encoded)
+
+    def take(self, stacked: Any, index: Any) -> Any:  # noqa: D102
+        return self.smooth.take(stacked, index)
+
+    def batch(self, instances: Any) -> tuple[int, ...]:  # noqa: D102
+        return self.smooth.batch(instances)
+
+    def objective(self, instances: Any, x: Array) -> Array:  # noqa: D102
+        return self.smooth.objective(instances, x) + self.g.value(x)
+
+    def gradient(self, instances: Any, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        """∇f(z), of the smooth part."""
+        return self.smooth.gradient(instances, z)
+
+    def hashed(self) -> tuple:  # noqa: D102
+        return self.smooth.content_hash(), type(self.g).__name__, hashed_prox(self.g)
+
+
+def hashed_prox(g: Prox) -> tuple:
+    """What defines g."""
+    if isinstance(g, CustomProx):
+        return g.value_function, g.prox_function
+    return tuple(np.asarray(leaf) for leaf in eqx.filter(vars(g), lambda v: v is not None).values())

@@ -1,0 +1,135 @@
+"""Conic programs that share P, A and the cones."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Float
+
+from ..linalg.cones import Cones
+from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
+from .affine import Affine, WorkingMap, working_map
+from .base import NamedFamily, checked, columns, is_named, optional_vector, resolve_dtype
+from .matrices import Equilibrated, Host, Matrices, check_matrices
+
+
+class ConicInstance(eqx.Module):
+    """The equilibrated data of one conic program or of a stack.
+
+    b̄ = E b/size and c̄ = D c/size with `size` such that the larger of the two has ∞-norm one. Scaling (b, c)
+    together scales the solution alike and leaves the matrices alone, so it can differ between instances.
+    """
+
+    b: Float[Array, "m *N"]
+    c: Float[Array, "n *N"]
+    size: Float[Array, "*N"]
+
+
+class Conic(NamedFamily):
+    """minimise ½x'Px + c'x subject to Ax + s = b, s ∈ K, with P, A, K shared and (b, c) the instance.
+
+    The rows of A follow the order of `Cones`: zero, nonnegative, second-order, semidefinite. `b`, `c` are base
+    values: an instance given as a dict needs only what differs from them. `parameter=Affine(…)` maps parameter
+    vectors to instances. `equilibrate=False` turns scaling off. Residuals, tolerances, points and duals are
+    always in the user's units.
+
+    >>> import numpy as np
+    >>> family = Conic(np.eye(2), -np.eye(2), Cones(nonnegative=2), b=np.zeros(2), c=np.ones(2))
+    >>> family.n, family.m
+    (2, 2)
+    """
+
+    n: int = eqx.field(static=True)
+    m: int = eqx.field(static=True)
+    dtype: np.dtype = eqx.field(static=True)
+    cones: Cones
+    matrices: Matrices
+    parameter: Affine | None = eqx.field(static=True)
+    mapped: WorkingMap | None
+    host: Host = eqx.field(static=True)
+
+    def __init__(
+        self,
+        P: ArrayLike2D,
+        A: ArrayLike2D,
+        cones: Cones,
+        *,
+        b: Any = None,
+        c: Any = None,
+        parameter: Affine | None = None,
+        equilibrate: bool = True,
+        dtype: Any = "float64",
+    ):
+        self.dtype = resolve_dtype(dtype)
+        P, A = check_matrices(P, A)
+        self.n, self.m, self.cones = P.shape[0], A.shape[0], cones
+        if cones.size != self.m:
+            raise ValueError(f"the cones take {cones.size} rows but A has {self.m}: {cones!r}")
+        values = {"b": optional_vector("b", b, self.m), "c": optional_vector("c", c, self.n)}
+        if parameter is not None:
+            parameter.check({"b": self.m, "c": self.n})
+        self.parameter = parameter
+        self.host = Host(P, A, values, bool(equilibrate))
+        scaled = Equilibrated(self.host, cones.blocks(), None)
+        everything = np.arange(self.m)
+        self.matrices = scaled.matrices(self.dtype, everything)
+        self.mapped = working_map(
+            parameter,
+            values,
+            scales={"b": scaled.e, "c": scaled.d},
+            rows={"b": everything, "c": np.arange(self.n)},
+            dtype=self.dtype,
+        )
+
+    @property
+    def P(self) -> sp.csr_array:
+        """The quadratic term, as given."""
+        return self.host.P
+
+    @property
+    def A(self) -> sp.csr_array:
+        """The constraint matrix, as given."""
+        return self.host.A
+
+    def data(self, parameters: Any) -> dict[str, np.ndarray]:
+        """The checked b (N, m) and c (N, n) of N parameters, in the user's units."""
+        named, count = self.merged(parameters, self.host.values, self.parameter)
+        return {
+            "b": checked("b", named["b"], (count, self.m)),
+            "c": checked("c", named["c"], (count, self.n)),
+        }
+
+    def encode(self, parameters: Any) -> np.ndarray | dict[str, np.ndarray]:  # noqa: D102
+        if self.mapped is not None and self.parameter is not None and not is_named(parameters):
+            return columns(self.parameter.checked(parameters), self.dtype)
+        data, s = self.data(parameters), self.matrices.scaling
+        return {
+            "b": columns(np.asarray(s.e, np.float64) * data["b"], self.dtype),
+            "c": columns(np.asarray(s.d, np.float64) * data["c"], self.dtype),
+        }
+
+    def decode(self, encoded: Any) -> ConicInstance:  # noqa: D102
+        data = encoded if isinstance(encoded, dict) or self.mapped is None else self.mapped(encoded)
+        b, c = data["b"], data["c"]
+        size = jnp.maximum(max_norm(b), max_norm(c))
+        size = jnp.where((size == 0) | (not self.normalized), 1.0, size)
+        return ConicInstance(b / size, c / size, size)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether (b, c) of every instance are brought to size one: part of equilibration."""
+        return self.host.equilibrate
+
+    def batch(self, instances: ConicInstance) -> tuple[int, ...]:  # noqa: D102
+        return instances.c.shape[1:]
+
+    def objective(self, instances: ConicInstance, x: Array) -> Array:  # noqa: D102
+        scaled = x / along(self.matrices.scaling.d, x)
+        return 0.5 * inner(scaled, self.matrices.P.mv(scaled)) + instances.size * inner(instances.c, scaled)
+
+    def hashed(self) -> tuple:  # noqa: D102
+        mapped = None if self.parameter is None else self.parameter.hashed()
+        cones = (self.cones.zero, self.cones.nonnegative, self.cones.second_order, self.cones.semidefinite)
+        return *self.host.hashed(), cones, mapped

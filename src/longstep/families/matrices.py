@@ -1,0 +1,90 @@
+"""P and A of a constrained family: as the user gave them, and equilibrated."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from ..linalg.factor import Gram
+from ..linalg.matrix import ArrayLike2D, Matrix, make_matrix, to_csr
+from ..linalg.scaling import Scaling, ruiz
+from .base import check_linear, check_square, spectrum
+
+
+class Host:
+    """The user's own data, on the host; compared by identity so that jit can hold it."""
+
+    def __init__(
+        self,
+        P: sp.csr_array,
+        A: sp.csr_array,
+        values: dict[str, np.ndarray | None],
+        equilibrate: bool,
+        kinds: Any = None,
+    ):
+        self.P, self.A, self.values, self.equilibrate, self.kinds = P, A, values, equilibrate, kinds
+
+    def hashed(self) -> tuple:
+        """What defines them."""
+        return self.P, self.A, self.values, self.equilibrate
+
+
+class Matrices(eqx.Module):
+    """The equilibrated P̄ = c·D P D and Ā = E A D, which algorithms use, with the scaling back to user's units.
+
+    `fixed` is a further constant part of every Gram matrix, or absent.
+    """
+
+    P: Matrix
+    A: Matrix
+    fixed: Matrix | None
+    scaling: Scaling
+    n: int = eqx.field(static=True)
+    m: int = eqx.field(static=True)
+    diagonal: bool = eqx.field(static=True)
+
+    def gram(self, shift: Any, weights: Any) -> Gram:
+        """K = P̄ + shift·I + Ā'diag(weights)Ā."""
+        return Gram(self.P, self.A, self.fixed, shift, weights, self.n)
+
+
+def check_matrices(P: ArrayLike2D, A: ArrayLike2D) -> tuple[sp.csr_array, sp.csr_array]:
+    """P and A as float64 CSR; bad shapes, NaN and indefinite P are refused."""
+    P, A = to_csr(P), to_csr(A)
+    check_square("P", P)
+    check_linear("A", A, P.shape[0])
+    spectrum("P", P)
+    return P, A
+
+
+class Equilibrated:
+    """P, A and the scalings on the host in float64, from which a family builds its working data."""
+
+    def __init__(self, host: Host, blocks: np.ndarray, cost: np.ndarray | None):
+        m, n = host.A.shape
+        self.d, self.e, self.c = np.ones(n), np.ones(m), 1.0
+        if host.equilibrate:
+            self.d, self.e, self.c = ruiz(host.P, host.A, blocks, cost)
+        D, E = sp.diags_array(self.d), sp.diags_array(self.e)
+        self.P, self.A = to_csr(self.c * (D @ host.P @ D)), to_csr(E @ host.A @ D)
+
+    def matrices(self, dtype: np.dtype, rows: np.ndarray, fixed: sp.csr_array | None = None) -> Matrices:
+        """The working matrices, with some rows of A."""
+        A = sp.csr_array(self.A[rows])
+        return Matrices(
+            P=make_matrix(self.P, dtype),
+            A=make_matrix(A, dtype),
+            fixed=None if fixed is None else make_matrix(fixed, dtype),
+            scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
+            n=self.P.shape[0],
+            m=A.shape[0],
+            diagonal=_gram_is_diagonal(self.P, self.A),
+        )
+
+
+def _gram_is_diagonal(P: sp.csr_array, A: sp.csr_array) -> bool:
+    """Whether P + A'WA is diagonal for every diagonal W, so that a solve is a division."""
+    one_entry_rows = bool((np.diff(A.indptr) <= 1).all())
+    return one_entry_rows and abs(P - sp.diags_array(P.diagonal())).nnz == 0

@@ -1,0 +1,159 @@
+"""Trusted optima of single instances: Clarabel and closed forms, polished, and checked against the KKT conditions.
+
+Plain NumPy and SciPy on the user's own data, so that workers of a pool need nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import clarabel
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+
+class InaccurateReferenceError(RuntimeError):
+    """A reference optimum that did not reach the accuracy that was asked for."""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """One optimum: primal x, dual y, slack s (both None without constraints), optimal value, largest KKT error."""
+
+    x: np.ndarray
+    y: np.ndarray | None
+    s: np.ndarray | None
+    value: float
+    error: float
+
+
+def require(optimum: Optimum, accuracy: float, what: str) -> Optimum:
+    """The optimum, if its relative KKT error is within the accuracy."""
+    if not optimum.error <= accuracy:
+        raise InaccurateReferenceError(
+            f"the reference optimum of {what} has a relative KKT error of {optimum.error:.1e}, but {accuracy:.1e} was "
+            "asked for. Check the scale of the data or ask for a looser accuracy"
+        )
+    return optimum
+
+
+def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u: np.ndarray, what: str) -> Optimum:
+    """min ½x'Px + q'x, l ≤ Ax ≤ u by Clarabel, then an exact solve on the active rows it found."""
+    equal, upper, lower = l == u, (u < np.inf) & (l < u), (l > -np.inf) & (l < u)
+    rows = sp.csc_array(sp.vstack([A[equal], A[upper], -A[lower]]))
+    cones = [clarabel.ZeroConeT(int(equal.sum())), clarabel.NonnegativeConeT(int(upper.sum() + lower.sum()))]
+    x, dual, _ = _clarabel(P, q, rows, np.concatenate([u[equal], u[upper], -l[lower]]), cones, what)
+    y = np.zeros(len(l))
+    sizes = np.cumsum([equal.sum(), upper.sum()])
+    y[equal] += dual[: sizes[0]]
+    y[upper] += dual[sizes[0] : sizes[1]]
+    y[lower] -= dual[sizes[1] :]
+    candidates = [(x, y), *_polished(P, A, q, l, u, x, y)]
+    errors = [_qp_error(P, A, q, l, u, *candidate) for candidate in candidates]
+    x, y = candidates[int(np.argmin(errors))]
+    return Optimum(x, y, A @ x, float(0.5 * x @ (P @ x) + q @ x), min(errors))
+
+
+def _polished(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray) -> list:
+    """The KKT system with the active rows as equalities, by regularised LU with iterative refinement."""
+    z = A @ x
+    at_upper, at_lower = (u - z < y) | (l == u), (z - l < -y) & (l < u)
+    active = np.flatnonzero(at_upper | at_lower)
+    target = np.where(at_upper, u, l)[active]
+    n, k = len(q), len(active)
+    kkt = sp.csc_array(sp.block_array([[P, A[active].T], [A[active], None]]) if k else P)
+    rhs, solution = np.concatenate([-q, target]), np.concatenate([x, y[active]])
+    shift = 1e-9 * sp.diags_array(np.concatenate([np.ones(n), -np.ones(k)]))
+    try:
+        factor = sp.linalg.splu(sp.csc_matrix(kkt + shift))
+    except RuntimeError:
+        return []
+    for _ in range(20):
+        solution = solution + factor.solve(rhs - kkt @ solution)
+    if not np.isfinite(solution).all():
+        return []
+    full = np.zeros_like(y)
+    full[active] = solution[n:]
+    return [(solution[:n], full)]
+
+
+def _qp_error(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray) -> float:
+    """The largest relative violation of feasibility, stationarity and complementarity."""
+    z, Px, Aty = A @ x, P @ x, A.T @ y
+    primal = np.max(np.maximum(np.maximum(l - z, z - u), 0), initial=0.0) / (1 + _size(z))
+    dual = _size(Px + q + Aty) / (1 + max(_size(Px), _size(q), _size(Aty)))
+    with np.errstate(invalid="ignore"):
+        slack = np.where(y > 0, u - z, np.where(y < 0, z - l, 0.0))
+    complementary = _size(np.minimum(np.abs(slack), np.abs(y))) / (1 + min(_size(z), _size(y)))
+    return float(max(primal, dual, complementary))
+
+
+def conic_optimum(
+    P: sp.csc_array,
+    A: sp.csc_array,
+    cones: tuple[int, int, tuple, tuple],
+    b: np.ndarray,
+    c: np.ndarray,
+    what: str,
+) -> Optimum:
+    """min ½x'Px + c'x, Ax + s = b, s ∈ K by Clarabel."""
+    zero, nonnegative, second_order, semidefinite = cones
+    order = _semidefinite_order(zero + nonnegative + sum(second_order), semidefinite)
+    kinds = [clarabel.ZeroConeT(zero), clarabel.NonnegativeConeT(nonnegative)]
+    kinds += [clarabel.SecondOrderConeT(k) for k in second_order]
+    kinds += [clarabel.PSDTriangleConeT(k) for k in semidefinite]
+    x, dual, slack = _clarabel(P, c, sp.csc_array(A[order]), b[order], kinds, what)
+    y, s = np.empty_like(dual), np.empty_like(slack)
+    y[order], s[order] = dual, slack
+    Px, Ax, Aty = P @ x, A @ x, A.T @ y
+    primal = _size(Ax + s - b) / (1 + max(_size(Ax), _size(s), _size(b)))
+    stationary = _size(Px + c + Aty) / (1 + max(_size(Px), _size(c), _size(Aty)))
+    quadratic, linear, support = x @ Px, c @ x, b @ y
+    gap = abs(quadratic + linear + support) / (1 + max(abs(quadratic), abs(linear), abs(support)))
+    return Optimum(x, y, s, float(0.5 * quadratic + linear), float(max(primal, stationary, gap)))
+
+
+def _semidefinite_order(start: int, sizes: tuple[int, ...]) -> np.ndarray:
+    """Our rows (lower triangles by columns) in Clarabel's order (upper triangles by columns)."""
+    parts = [np.arange(start)]
+    for k in sizes:
+        column, row = np.triu_indices(k)
+        ours = np.zeros((k, k), int)
+        ours[row, column] = ours[column, row] = start + np.arange(len(row))
+        parts.append(np.concatenate([ours[: j + 1, j] for j in range(k)]))
+        start += len(row)
+    return np.concatenate(parts)
+
+
+def _clarabel(P: Any, q: Any, A: Any, b: Any, cones: list, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_iter = 500
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    # Cones of no rows confuse Clarabel's presolve.
+    cones = [c for c in cones if getattr(c, "dim", 1) > 0]
+    solver = clarabel.DefaultSolver(sp.csc_matrix(sp.triu(P)), q, sp.csc_matrix(A), b, cones, settings)
+    result = solver.solve()
+    status = str(result.status)
+    if "Infeasible" in status:
+        kind = "primal" if "Primal" in status else "dual"
+        raise ValueError(f"{what} has no optimum: Clarabel finds it {kind} infeasible")
+    return np.array(result.x), np.array(result.z), np.array(result.s)
+
+
+def quadratic_optimum(P: np.ndarray, q: np.ndarray, what: str) -> Optimum:
+    """min ½x'Px + q'x: the normal equations, by least squares where P is singular."""
+    try:
+        factor = scipy.linalg.cho_factor(P)
+        x = scipy.linalg.cho_solve(factor, -q)
+        x = x - scipy.linalg.cho_solve(factor, P @ x + q)
+    except np.linalg.LinAlgError:
+        x = scipy.linalg.lstsq(P, -q)[0]
+    error = _size(P @ x + q) / (1 + _size(q))
+    if error > 1e-6:
+        raise ValueError(f"{what} has no minimum: q is not in the range of P, so the objective is unbounded below")
+    return Optimum(x, None, None, float(0.5 * x @ (P @ x) + q @ x), float(error))
+
+
+def _size(v: np.ndarray) -> float:
+    return float(np.max(np.abs(v), initial=0.0))

@@ -1,0 +1,226 @@
+"""Unconstrained smooth problems: any function with a Lipschitz gradient, and quadratics."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..linalg.matrix import ArrayLike2D, Matrix, inner, make_matrix, to_csr
+from .affine import Affine, WorkingMap, working_map
+from .base import (
+    Family,
+    NamedFamily,
+    check_square,
+    checked,
+    columns,
+    count_parameters,
+    is_named,
+    optional_vector,
+    resolve_dtype,
+    spectrum,
+)
+
+
+class Differentiable(Family):
+    """Families with a gradient, its Lipschitz constant L and a strong convexity μ ≥ 0."""
+
+    lipschitz: eqx.AbstractVar[float]
+    strong_convexity: eqx.AbstractVar[float]
+    lower_bound: eqx.AbstractVar[float | None]
+
+    @abstractmethod
+    def gradient(self, instances: Any, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        """∇f(z), column by column."""
+
+
+class Smooth(Differentiable):
+    """minimise f(z, x) over z in Rⁿ for any differentiable convex f; the parameter x is any pytree of arrays.
+
+    `objective(z, x)` is a JAX function of one vector and one parameter. `lipschitz` bounds the gradient's Lipschitz
+    constant for every instance of the family. `gradient(z, x)` replaces automatic differentiation;
+    `lower_bound ≤ inf f` for all instances helps safeguards.
+
+    >>> import jax.numpy as jnp
+    >>> family = Smooth(lambda z, x: jnp.sum(jnp.logaddexp(0.0, -x @ z)) + z @ z, lipschitz=2 + 5.0, n=3)
+    >>> family.n
+    3
+    """
+
+    n: int = eqx.field(static=True)
+    dtype: np.dtype = eqx.field(static=True)
+    function: Callable = eqx.field(static=True)
+    gradient_function: Callable = eqx.field(static=True)
+    lipschitz: float = eqx.field(static=True)
+    strong_convexity: float = eqx.field(static=True)
+    lower_bound: float | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        objective: Callable[[Array, Any], Array],
+        lipschitz: float,
+        n: int,
+        *,
+        strong_convexity: float = 0.0,
+        gradient: Callable[[Array, Any], Array] | None = None,
+        lower_bound: float | None = None,
+        dtype: Any = "float64",
+    ):
+        self.dtype = resolve_dtype(dtype)
+        self.n = int(n)
+        self.function = objective
+        self.gradient_function = jax.grad(objective) if gradient is None else gradient
+        self.lipschitz, self.strong_convexity = float(lipschitz), float(strong_convexity)
+        self.lower_bound = None if lower_bound is None else float(lower_bound)
+        if not 0 < self.lipschitz < np.inf:
+            raise ValueError(f"lipschitz must be positive and finite, got {lipschitz}")
+        if not 0 <= self.strong_convexity <= self.lipschitz:
+            raise ValueError(f"strong_convexity must lie in [0, lipschitz] = [0, {lipschitz}], got {strong_convexity}")
+
+    def encode(self, parameters: Any) -> "_Leading":
+        """The parameters themselves, as arrays of the family's precision; instances stay on the leading axis."""
+        count_parameters(parameters)
+
+        def convert(path, leaf):
+            array = np.asarray(leaf)
+            if not np.issubdtype(array.dtype, np.floating):
+                return array
+            name = "the parameter" + jax.tree_util.keystr(path)
+            return checked(name, array, array.shape).astype(self.dtype)
+
+        return _Leading(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
+
+    def decode(self, encoded: "_Leading") -> "_Leading":  # noqa: D102
+        return encoded
+
+    def take(self, stacked: "_Leading", index: Any) -> "_Leading":  # noqa: D102
+        several = np.ndim(index) > 0 or isinstance(index, slice)
+        return _Leading(jax.tree.map(lambda a: a[index], stacked.x), stacked=several)
+
+    def batch(self, instances: "_Leading") -> tuple[int, ...]:  # noqa: D102
+        return jax.tree.leaves(instances.x)[0].shape[:1] if instances.stacked else ()
+
+    def objective(self, instances: "_Leading", x: Array) -> Array:  # noqa: D102
+        return _columnwise(self.function, x, instances, 0)
+
+    def gradient(self, instances: "_Leading", z: Array) -> Array:  # noqa: D102
+        return _columnwise(self.gradient_function, z, instances, -1)
+
+    def hashed(self) -> tuple:  # noqa: D102
+        return self.function, self.lipschitz, self.strong_convexity, self.n
+
+
+class _Leading(eqx.Module):
+    """Parameters of a Smooth family, instances (if stacked) on the leading axis of every leaf."""
+
+    x: Any
+    stacked: bool = eqx.field(static=True)
+
+
+def _columnwise(function: Callable, z: Array, instances: _Leading, out_axis: int) -> Array:
+    if z.ndim == 1:
+        return function(z, instances.x)
+    return jax.vmap(function, in_axes=(-1, 0), out_axes=out_axis)(z, instances.x)
+
+
+class QuadraticInstance(eqx.Module):
+    """The linear term of one quadratic (n,) or of a stack (n, N)."""
+
+    q: Float[Array | np.ndarray, "n *N"]
+
+
+class Quadratic(Differentiable, NamedFamily):
+    """minimise ½z'Pz + q'z with P shared and q the instance.
+
+    L and μ are the extreme eigenvalues of P. `q` is a base value, `parameter=Affine(q=…)` maps a parameter to q: for
+    ridge regression ½‖Az − b‖² + λ‖z‖² with parameter b, P = A'A + 2λI and Affine(q=-A.T). `lower_bound` must hold
+    for this objective, without constants that it lacks.
+
+    >>> import numpy as np
+    >>> family = Quadratic(np.diag([1.0, 4.0]))
+    >>> family.lipschitz, family.strong_convexity
+    (4.0, 1.0)
+    """
+
+    n: int = eqx.field(static=True)
+    dtype: np.dtype = eqx.field(static=True)
+    matrix: Matrix
+    lipschitz: float = eqx.field(static=True)
+    strong_convexity: float = eqx.field(static=True)
+    lower_bound: float | None = eqx.field(static=True)
+    parameter: Affine | None = eqx.field(static=True)
+    mapped: WorkingMap | None
+    host: "_QuadraticHost" = eqx.field(static=True)
+
+    def __init__(
+        self,
+        P: ArrayLike2D,
+        *,
+        q: Any = None,
+        parameter: Affine | None = None,
+        lower_bound: float | None = None,
+        dtype: Any = "float64",
+    ):
+        self.dtype = resolve_dtype(dtype)
+        P = to_csr(P)
+        check_square("P", P)
+        eigenvalues = spectrum("P", P)
+        self.n = P.shape[0]
+        if eigenvalues[-1] <= 0:
+            raise ValueError("P is zero: the problem is linear and has no minimiser")
+        self.lipschitz = float(eigenvalues[-1])
+        # Rounding leaves eigenvalues of either sign around zero; below it there is no strong convexity to speak of.
+        smallest = float(eigenvalues[0])
+        self.strong_convexity = smallest if smallest > 1e-12 * self.lipschitz else 0.0
+        self.lower_bound = None if lower_bound is None else float(lower_bound)
+        if parameter is not None:
+            parameter.check({"q": self.n})
+        self.parameter = parameter
+        self.host = _QuadraticHost(P, optional_vector("q", q, self.n))
+        self.matrix = make_matrix(P, self.dtype)
+        everything = {"q": np.arange(self.n)}
+        self.mapped = working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
+
+    @property
+    def P(self) -> Any:
+        """The quadratic term, as given."""
+        return self.host.P
+
+    def data(self, parameters: Any) -> dict[str, np.ndarray]:
+        """The checked q (N, n) of N parameters."""
+        named, count = self.merged(parameters, {"q": self.host.q}, self.parameter)
+        return {"q": checked("q", named["q"], (count, self.n))}
+
+    def encode(self, parameters: Any) -> np.ndarray | QuadraticInstance:  # noqa: D102
+        if self.mapped is not None and self.parameter is not None and not is_named(parameters):
+            return columns(self.parameter.checked(parameters), self.dtype)
+        return QuadraticInstance(columns(self.data(parameters)["q"], self.dtype))
+
+    def decode(self, encoded: Any) -> QuadraticInstance:  # noqa: D102
+        if isinstance(encoded, QuadraticInstance) or self.mapped is None:
+            return encoded
+        return QuadraticInstance(**self.mapped(encoded))
+
+    def batch(self, instances: QuadraticInstance) -> tuple[int, ...]:  # noqa: D102
+        return instances.q.shape[1:]
+
+    def objective(self, instances: QuadraticInstance, x: Array) -> Array:  # noqa: D102
+        return 0.5 * inner(x, self.matrix.mv(x)) + inner(jnp.asarray(instances.q), x)
+
+    def gradient(self, instances: QuadraticInstance, z: Array) -> Array:  # noqa: D102
+        return self.matrix.mv(z) + instances.q
+
+    def hashed(self) -> tuple:  # noqa: D102
+        mapped = None if self.parameter is None else self.parameter.hashed()
+        return self.host.P, self.host.q, self.lower_bound, mapped
+
+
+class _QuadraticHost:
+    """The user's own data, on the host; compared by identity so that jit can hold it."""
+
+    def __init__(self, P: Any, q: np.ndarray | None):
+        self.P, self.q = P, q

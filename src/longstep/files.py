@@ -1,0 +1,186 @@
+"""Saving and loading solvers: the family's data, the algorithm's name and the schedule. Factors are made again."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import storage
+from .algorithms.base import Algorithm
+from .algorithms.gradient import GradientDescent, HeavyBall
+from .algorithms.osqp import OSQP
+from .algorithms.proximal import AcceleratedProximalGradient, ProximalGradient
+from .algorithms.scs import SCS
+from .families.affine import Affine
+from .families.base import Family
+from .families.composite import Composite
+from .families.conic import Conic
+from .families.qp import QP
+from .families.smooth import Quadratic
+from .linalg.cones import Cones
+from .linalg.prox import L1, Box, NonNegative, Prox, Zero
+from .schedules.schedule import Schedule
+from .solver import Solver
+from .storage import FileFormatError
+
+VERSION = 1
+_KIND = "solver"
+_ALGORITHMS: dict[str, type[Algorithm]] = {
+    a.__name__: a for a in (GradientDescent, HeavyBall, ProximalGradient, AcceleratedProximalGradient, OSQP, SCS)
+}
+_PROXES: dict[str, type[Prox]] = {p.__name__: p for p in (Zero, L1, NonNegative, Box)}
+
+
+def save_solver(solver: Solver, path: Path) -> None:
+    """Write a solver atomically. A family made of Python functions is stored by its hash alone."""
+    name = type(solver.algorithm).__name__
+    if _ALGORITHMS.get(name) is not type(solver.algorithm):
+        raise TypeError(f"{name} is not one of longstep's algorithms, so a file could not name it")
+    arrays: dict[str, np.ndarray] = {}
+    metadata = {
+        "algorithm": name,
+        "schedule": solver.schedule.to_json(),
+        "family": _describe(solver.family, arrays),
+        "family_hash": solver.family.content_hash(),
+    }
+    storage.write(path, _KIND, VERSION, arrays, metadata)
+
+
+def load_solver(path: Path, family: Family | None) -> Solver:
+    """Read a solver; `family` is needed where the file has none, and must be the one it was saved with."""
+    arrays, metadata = storage.read(path, _KIND, VERSION)
+    if family is None:
+        if metadata["family"] is None:
+            raise ValueError(
+                f"{path} was saved with a family made of Python functions, which no file holds. "
+                "Make the same family and pass it: Solver.load(path, family=family)"
+            )
+        family = _build(metadata["family"], arrays)
+    if family.content_hash() != metadata["family_hash"]:
+        raise FileFormatError(f"the family passed is not the one {path} was saved with: their data differ")
+    algorithm = _ALGORITHMS.get(metadata["algorithm"])
+    if algorithm is None:
+        raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
+    return Solver(family, Schedule.from_json(metadata["schedule"]), algorithm=algorithm())
+
+
+class _Writer:
+    """Puts arrays under a prefix and remembers what is absent."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], prefix: str = ""):
+        self.arrays, self.prefix = arrays, prefix
+
+    def vector(self, name: str, value: np.ndarray | None) -> None:
+        if value is not None:
+            self.arrays[self.prefix + name] = np.asarray(value)
+
+    def matrix(self, name: str, value: Any) -> None:
+        csr = sp.csr_array(value)
+        self.vector(f"{name}.data", csr.data)
+        self.vector(f"{name}.indices", csr.indices.astype(np.int64))
+        self.vector(f"{name}.indptr", csr.indptr.astype(np.int64))
+        self.vector(f"{name}.shape", np.array(csr.shape, np.int64))
+
+    def parameter(self, value: Affine | None) -> list[str]:
+        for name, matrix in (value.matrices if value else {}).items():
+            self.matrix(f"parameter.{name}", matrix)
+        return list(value.matrices) if value else []
+
+
+class _Reader:
+    def __init__(self, arrays: dict[str, np.ndarray]):
+        self.arrays = arrays
+
+    def vector(self, name: str) -> np.ndarray | None:
+        return self.arrays.get(name)
+
+    def matrix(self, name: str) -> sp.csr_array:
+        data, indices, indptr, shape = (self.arrays[f"{name}.{p}"] for p in ("data", "indices", "indptr", "shape"))
+        return sp.csr_array((data, indices, indptr), shape=tuple(int(s) for s in shape))
+
+    def parameter(self, names: list[str]) -> Affine | None:
+        return Affine(**{name: self.matrix(f"parameter.{name}") for name in names}) if names else None
+
+
+@functools.singledispatch
+def _describe(family: Family, arrays: dict[str, np.ndarray]) -> dict | None:
+    """The family as JSON, its arrays put aside; None for one that a file cannot hold."""
+    return None
+
+
+@_describe.register
+def _(family: QP, arrays: dict[str, np.ndarray]) -> dict:
+    writer = _constrained(family, arrays, ("q", "l", "u"))
+    writer.vector("equalities", family.host.kinds.equality)
+    writer.vector("free", family.host.kinds.is_free)
+    return {**_common(family), "type": "QP", "equilibrate": family.host.equilibrate}
+
+
+@_describe.register
+def _(family: Conic, arrays: dict[str, np.ndarray]) -> dict:
+    _constrained(family, arrays, ("b", "c"))
+    k = family.cones
+    cones = {"zero": k.zero, "nonnegative": k.nonnegative}
+    cones |= {"second_order": list(k.second_order), "semidefinite": list(k.semidefinite)}
+    return {**_common(family), "type": "Conic", "equilibrate": family.host.equilibrate, "cones": cones}
+
+
+@_describe.register
+def _(family: Quadratic, arrays: dict[str, np.ndarray]) -> dict:
+    writer = _Writer(arrays)
+    writer.matrix("P", family.P)
+    writer.vector("q", family.host.q)
+    writer.parameter(family.parameter)
+    return {**_common(family), "type": "Quadratic", "lower_bound": family.lower_bound}
+
+
+@_describe.register
+def _(family: Composite, arrays: dict[str, np.ndarray]) -> dict | None:
+    smooth, name = _describe(family.smooth, arrays), type(family.g).__name__
+    if smooth is None or _PROXES.get(name) is not type(family.g):
+        arrays.clear()
+        return None
+    values = {key: np.asarray(value).tolist() for key, value in vars(family.g).items()}
+    return {"type": "Composite", "smooth": smooth, "prox": name, "values": values}
+
+
+def _constrained(family: "QP | Conic", arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> _Writer:
+    writer = _Writer(arrays)
+    writer.matrix("P", family.P)
+    writer.matrix("A", family.A)
+    for name in names:
+        writer.vector(name, family.host.values[name])
+    writer.parameter(family.parameter)
+    return writer
+
+
+def _common(family: Any) -> dict:
+    return {
+        "dtype": str(family.dtype),
+        "parameter": list(family.parameter.matrices) if family.parameter else [],
+    }
+
+
+def _build(description: dict, arrays: dict[str, np.ndarray]) -> Family:
+    reader = _Reader(arrays)
+    kind = description["type"]
+    if kind == "Composite":
+        prox = _PROXES[description["prox"]](**description["values"])
+        smooth = _build(description["smooth"], arrays)
+        assert isinstance(smooth, Quadratic)
+        return Composite(smooth, prox)
+    common = {"parameter": reader.parameter(description["parameter"]), "dtype": description["dtype"]}
+    if kind == "Quadratic":
+        lower = description["lower_bound"]
+        return Quadratic(reader.matrix("P"), q=reader.vector("q"), lower_bound=lower, **common)
+    common |= {"equilibrate": description["equilibrate"]}
+    if kind == "QP":
+        bounds = {name: reader.vector(name) for name in ("q", "l", "u", "equalities", "free")}
+        return QP(reader.matrix("P"), reader.matrix("A"), **bounds, **common)
+    if kind == "Conic":
+        cones = Cones(**description["cones"])
+        b, c = reader.vector("b"), reader.vector("c")
+        return Conic(reader.matrix("P"), reader.matrix("A"), cones, b=b, c=c, **common)
+    raise FileFormatError(f"the file holds a family of type {kind!r}, which this longstep lacks")

@@ -1,0 +1,146 @@
+"""Matrices that act on columns: dense, or as gathers when that is cheaper."""
+
+from abc import abstractmethod
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Float, Int
+
+ArrayLike2D: TypeAlias = "np.ndarray | sp.spmatrix | sp.sparray | jax.Array"
+
+# A gathered entry costs about as much as this many dense ones (measured on batches of 100–1000 columns).
+_GATHER_COST = 6
+# Rows with more entries than this go to a dense block: the gathers are unrolled, so the code grows with them.
+_MAX_GATHERS = 16
+
+
+def along(v: Float[Array, " n"], x: Float[Array, "n *N"]) -> Float[Array, "n *one"]:
+    """A vector shared by all instances, shaped to broadcast against the stack `x`."""
+    return v.reshape(v.shape + (1,) * (x.ndim - 1))
+
+
+def inner(a: Float[Array, "n *N"], b: Float[Array, "n *N"]) -> Float[Array, "*N"]:
+    """Inner products column by column."""
+    return jnp.sum(a * b, axis=0)
+
+
+def max_norm(v: Float[Array, "n *N"]) -> Float[Array, "*N"]:
+    """∞-norms column by column; 0 for no rows."""
+    return jnp.max(jnp.abs(v), axis=0, initial=0.0)
+
+
+def two_norm(v: Float[Array, "n *N"]) -> Float[Array, "*N"]:
+    """2-norms column by column, with gradient 0 (not NaN) at 0."""
+    square = jnp.sum(v * v, axis=0)
+    zero = square == 0
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))
+
+
+class Matrix(eqx.Module):
+    """A linear map on columns."""
+
+    @abstractmethod
+    def mv(self, x: Float[Array, "n *N"]) -> Float[Array, "m *N"]:
+        """The product with x."""
+
+    @abstractmethod
+    def rmv(self, y: Float[Array, "m *N"]) -> Float[Array, "n *N"]:
+        """The product of the transpose with y."""
+
+    @abstractmethod
+    def dense(self) -> Float[Array, "m n"]:
+        """The matrix as an array."""
+
+
+class DenseMatrix(Matrix):
+    """A matrix as one array."""
+
+    array: Float[Array, "m n"]
+
+    def mv(self, x):  # noqa: D102
+        return self.array @ x
+
+    def rmv(self, y):  # noqa: D102
+        return self.array.T @ y
+
+    def dense(self):  # noqa: D102
+        return self.array
+
+
+class _Rows(eqx.Module):
+    """y_i = Σ_k value[k,i]·x[index[k,i]] for short rows, a dense block for the few long ones."""
+
+    index: Int[Array, "k m"]
+    value: Float[Array, "k m"]
+    long: Int[Array, " h"]
+    block: Float[Array, "h n"]
+
+    def __call__(self, x: Float[Array, "n *N"]) -> Float[Array, "m *N"]:
+        y = jnp.zeros((self.index.shape[1], *x.shape[1:]), x.dtype)
+        for index, value in zip(self.index, self.value, strict=True):
+            y = y + along(value, x) * x.at[index].get(mode="promise_in_bounds")
+        if self.long.shape[0]:
+            y = y.at[self.long].set(self.block @ x, unique_indices=True)
+        return y
+
+
+class SparseMatrix(Matrix):
+    """A sparse matrix as gathers, in both directions, so that neither needs a scatter."""
+
+    forward: _Rows
+    backward: _Rows
+
+    def mv(self, x):  # noqa: D102
+        return self.forward(x)
+
+    def rmv(self, y):  # noqa: D102
+        return self.backward(y)
+
+    def dense(self):  # noqa: D102
+        n = self.backward.index.shape[1]
+        return self.forward(jnp.eye(n, dtype=self.forward.value.dtype))
+
+
+def _rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
+    """The gather table of a matrix and its cost in dense multiplications per column."""
+    m, n = matrix.shape
+    counts = np.diff(matrix.indptr)
+    long = np.flatnonzero(counts > _MAX_GATHERS)
+    short = np.where(counts > _MAX_GATHERS, 0, counts)
+    k = int(short.max(initial=0))
+    index, value = np.zeros((k, m), np.int32), np.zeros((k, m))
+    row = np.repeat(np.arange(m), counts)
+    slot = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], counts)
+    keep = counts[row] <= _MAX_GATHERS
+    index[slot[keep], row[keep]] = matrix.indices[keep]
+    value[slot[keep], row[keep]] = matrix.data[keep]
+    table = _Rows(
+        index=jnp.asarray(index),
+        value=jnp.asarray(value, dtype),
+        long=jnp.asarray(long.astype(np.int32)),
+        block=jnp.asarray(matrix[long].toarray(), dtype),
+    )
+    return table, float(_GATHER_COST * k * m + long.size * n)
+
+
+def to_csr(matrix: ArrayLike2D) -> sp.csr_array:
+    """Any dense or sparse matrix as canonical float64 CSR on the host."""
+    csr = sp.csr_array(matrix if sp.issparse(matrix) else np.atleast_2d(np.asarray(matrix)), dtype=np.float64)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    return csr
+
+
+def make_matrix(matrix: ArrayLike2D, dtype) -> Matrix:
+    """The form of a matrix that is cheapest to apply to columns."""
+    csr = to_csr(matrix)
+    forward, cost = _rows(csr, dtype)
+    backward, cost_back = _rows(sp.csr_array(csr.T), dtype)
+    m, n = csr.shape
+    if cost + cost_back < 2 * m * n:
+        return SparseMatrix(forward, backward)
+    return DenseMatrix(jnp.asarray(csr.toarray(), dtype))

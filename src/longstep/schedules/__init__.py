@@ -1,0 +1,1 @@
+"""What is learned: named hyperparameters, their domains, and the classical schedules."""

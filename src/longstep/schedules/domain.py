@@ -1,0 +1,127 @@
+"""Where a hyperparameter may lie, and the smooth map from the real line onto it."""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+class Domain(eqx.Module):
+    """A set of admissible values θ, with θ = constrain(ν) for unconstrained ν."""
+
+    @abstractmethod
+    def constrain(self, nu: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Real numbers to admissible values."""
+
+    @abstractmethod
+    def unconstrain(self, theta: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The inverse of `constrain`."""
+
+    @abstractmethod
+    def contains(self, theta) -> np.ndarray:
+        """Which values are admissible; NaN never is."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The set, for messages."""
+
+
+class Positive(Domain):
+    """θ > 0; θ = exp ν."""
+
+    def constrain(self, nu):  # noqa: D102
+        return jnp.exp(nu)
+
+    def unconstrain(self, theta):  # noqa: D102
+        return jnp.log(theta)
+
+    def contains(self, theta):  # noqa: D102
+        theta = np.asarray(theta)
+        return (theta > 0) & (theta < np.inf)
+
+    def describe(self):  # noqa: D102
+        return "(0, ∞)"
+
+
+class Real(Domain):
+    """Any finite number."""
+
+    def constrain(self, nu):  # noqa: D102
+        return nu
+
+    def unconstrain(self, theta):  # noqa: D102
+        return theta
+
+    def contains(self, theta):  # noqa: D102
+        return np.isfinite(np.asarray(theta))
+
+    def describe(self):  # noqa: D102
+        return "(-∞, ∞)"
+
+
+class Interval(Domain):
+    """low < θ < high, kept `margin` away from both ends; θ = low' + (high' − low')·sigmoid ν."""
+
+    low: float = eqx.field(static=True)
+    high: float = eqx.field(static=True)
+    margin: float = eqx.field(static=True, default=0.0)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends with the margin taken off."""
+        return self.low + self.margin, self.high - self.margin
+
+    def constrain(self, nu):  # noqa: D102
+        a, b = self.ends
+        return a + (b - a) * jax.nn.sigmoid(nu)
+
+    def unconstrain(self, theta):  # noqa: D102
+        # The ends themselves are admissible where there is a margin, but no finite ν reaches them.
+        a, b = self.ends
+        fraction = jnp.clip((theta - a) / (b - a), 1e-12, 1 - 1e-12)
+        return jnp.log(fraction) - jnp.log1p(-fraction)
+
+    def contains(self, theta):  # noqa: D102
+        theta, (a, b) = np.asarray(theta), self.ends
+        if self.margin == 0:
+            return (theta > a) & (theta < b)
+        slack = 1e-12 * (self.high - self.low)
+        return (theta >= a - slack) & (theta <= b + slack)
+
+    def describe(self):  # noqa: D102
+        a, b = self.ends
+        return f"({a:.6g}, {b:.6g})" if self.margin == 0 else f"[{a:.6g}, {b:.6g}]"
+
+
+class Fixed(Domain):
+    """One value; nothing to learn."""
+
+    value: float = eqx.field(static=True)
+
+    def constrain(self, nu):  # noqa: D102
+        return jnp.full_like(nu, self.value)
+
+    def unconstrain(self, theta):  # noqa: D102
+        return jnp.zeros_like(theta)
+
+    def contains(self, theta):  # noqa: D102
+        return np.asarray(theta) == self.value
+
+    def describe(self):  # noqa: D102
+        return f"{{{self.value:g}}}"
+
+
+class Hyperparameter(eqx.Module):
+    """A hyperparameter of an algorithm on a family: its name, default, and the two domains.
+
+    `factored` says that the cached factors depend on it.
+    """
+
+    name: str = eqx.field(static=True)
+    default: float = eqx.field(static=True)
+    varying: Domain
+    steady: Domain
+    factored: bool = eqx.field(static=True, default=False)

@@ -1,0 +1,171 @@
+"""Schedules: H step-varying values and a steady state for each hyperparameter."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .domain import Hyperparameter
+
+
+class Schedule:
+    """Named hyperparameters θ⁰ … θ^{H−1} for the first H steps, and θ^H from then on.
+
+    `schedule.rho[3]` (or `schedule["rho"][3]`) is one value, `schedule.rho[-1]` the last step-varying one,
+    `schedule.steady["rho"]` the steady state, `schedule[k]` all values of step k, the steady state from k = H on.
+    Immutable, equal by value. `warm` says that the step-varying phase was made for warm starts too; otherwise a
+    warm-started solve begins in the steady state.
+
+    >>> schedule = Schedule({"step": [0.5, 2.0]}, {"step": 1.0})
+    >>> len(schedule), float(schedule.step[1]), schedule[7]
+    (2, 2.0, {'step': 1.0})
+    >>> schedule
+    Schedule(2 steps, then steady)
+       k  step
+       0  0.5
+       1  2
+      2…  1
+    """
+
+    def __init__(self, varying: Mapping[str, Iterable], steady: Mapping[str, float], *, warm: bool = False):
+        self._steady = {name: float(value) for name, value in steady.items()}
+        self._varying = {name: np.array(list(values), np.float64) for name, values in varying.items()}
+        self.warm = bool(warm)
+        if not self._steady:
+            raise ValueError("a schedule needs a steady state, for example Schedule({}, {'step': 0.1})")
+        if self._varying and set(self._varying) != set(self._steady):
+            raise ValueError(
+                "the step-varying and the steady hyperparameters differ: "
+                f"{', '.join(self._varying)} against {', '.join(self._steady)}"
+            )
+        lengths = {name: v.shape for name, v in self._varying.items()}
+        if len(set(lengths.values())) > 1 or any(len(shape) != 1 for shape in lengths.values()):
+            raise ValueError(f"every hyperparameter needs one value per step, got shapes {lengths}")
+        if not self._varying:
+            self._varying = {name: np.zeros(0) for name in self._steady}
+        self._varying = {name: self._varying[name] for name in self._steady}
+        for values in self._varying.values():
+            values.flags.writeable = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hyperparameters."""
+        return tuple(self._steady)
+
+    @property
+    def steady(self) -> dict[str, float]:
+        """θ^H."""
+        return dict(self._steady)
+
+    @property
+    def varying(self) -> dict[str, np.ndarray]:
+        """θ⁰ … θ^{H−1}, by name; read-only arrays."""
+        return dict(self._varying)
+
+    def stacked(self) -> dict[str, np.ndarray]:
+        """All H + 1 values by name, the steady state last."""
+        return {name: np.append(self._varying[name], self._steady[name]) for name in self.names}
+
+    def __len__(self) -> int:
+        return len(next(iter(self._varying.values())))
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        try:
+            return self.__dict__["_varying"][name]
+        except KeyError:
+            raise AttributeError(
+                f"this schedule has no {name!r}; it has {', '.join(self.__dict__.get('_steady', ()))}"
+            ) from None
+
+    def __getitem__(self, key: str | int) -> Any:
+        if isinstance(key, str):
+            if key not in self._varying:
+                raise KeyError(f"this schedule has no {key!r}; it has {', '.join(self.names)}")
+            return self._varying[key]
+        if not isinstance(key, int | np.integer):
+            raise TypeError(f"a schedule is indexed by a name or a step, got {key!r}")
+        if key < 0:
+            raise IndexError("steps are numbered from 0; schedule.steady is the steady state")
+        if key >= len(self):
+            return self.steady
+        return {name: float(values[key]) for name, values in self._varying.items()}
+
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        """The step-varying values, step by step."""
+        return (self[k] for k in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return (
+            self.names == other.names
+            and self._steady == other._steady
+            and self.warm == other.warm
+            and all(np.array_equal(self._varying[k], other._varying[k]) for k in self.names)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def to_json(self) -> str:
+        """The schedule as JSON; `Schedule.from_json` gives an equal one."""
+        varying = {name: values.tolist() for name, values in self._varying.items()}
+        return json.dumps({"varying": varying, "steady": self._steady, "warm": self.warm})
+
+    @staticmethod
+    def from_json(text: str) -> "Schedule":
+        """The inverse of `to_json`."""
+        fields = json.loads(text)
+        return Schedule(fields["varying"], fields["steady"], warm=fields["warm"])
+
+    def __repr__(self) -> str:
+        names, H = self.names, len(self)
+        head = f"Schedule({H} steps, then steady)" if H else "Schedule(constant)"
+        shown = list(range(H)) if H <= 12 else [*range(6), None, *range(H - 5, H)]
+        rows: list[tuple[str, ...]] = [("k", *names)]
+        for k in shown:
+            rows.append(("…",) * (len(names) + 1) if k is None else (str(k), *(f"{self[k][n]:.4g}" for n in names)))
+        rows.append((f"{H}…", *(f"{self._steady[n]:.4g}" for n in names)))
+        widths = [max(len(row[i]) for row in rows) for i in range(len(names) + 1)]
+        widths[0] = max(widths[0], 4)
+        lines = [
+            "  ".join(
+                [
+                    row[0].rjust(widths[0]),
+                    *(cell.ljust(w) for cell, w in zip(row[1:], widths[1:], strict=True)),
+                ]
+            )
+            for row in rows
+        ]
+        return "\n".join([head, *(line.rstrip() for line in lines)])
+
+
+def check_schedule(schedule: Schedule, hyperparameters: Iterable[Hyperparameter], algorithm: str) -> None:
+    """Refuse unknown or missing names, inadmissible steps, and a steady state that need not converge."""
+    declared = {h.name: h for h in hyperparameters}
+    if set(schedule.names) != set(declared):
+        raise ValueError(
+            f"{algorithm} has the hyperparameters {', '.join(declared)}; the schedule has {', '.join(schedule.names)}"
+        )
+    for name, h in declared.items():
+        bad = np.flatnonzero(~h.varying.contains(schedule[name]))
+        if bad.size:
+            raise ValueError(
+                f"{name} = {schedule[name][bad[0]]:.6g} at step {bad[0]} is not admissible: "
+                f"it must lie in {h.varying.describe()}"
+            )
+        if not h.steady.contains(schedule.steady[name]):
+            raise ValueError(
+                f"the steady state {name} = {schedule.steady[name]:.6g} is outside {h.steady.describe()}, "
+                f"the range in which {algorithm} provably converges on this family"
+            )
+
+
+def constant(hyperparameters: Iterable[Hyperparameter], **values: float) -> Schedule:
+    """The same hyperparameters at every step: the defaults, with `values` in their place."""
+    steady = {h.name: h.default for h in hyperparameters}
+    unknown = sorted(set(values) - set(steady))
+    if unknown:
+        raise ValueError(f"unknown hyperparameter {', '.join(unknown)}; there are {', '.join(steady)}")
+    return Schedule({}, {**steady, **values})

@@ -1,0 +1,169 @@
+"""What a solver returns: the point, how good it is, and an honest status."""
+
+import enum
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+class Status(enum.IntEnum):
+    """How a solve ended. `status.message` says it in a sentence."""
+
+    RUNNING = 0
+    SOLVED = 1
+    ITERATION_LIMIT = 2
+    TIME_LIMIT = 3
+    PRIMAL_INFEASIBLE = 4
+    DUAL_INFEASIBLE = 5
+    NUMERICAL_FAILURE = 6
+
+    @property
+    def message(self) -> str:
+        """The status as a sentence that says what to do next."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.RUNNING: "The solve has not ended.",
+    Status.SOLVED: "Solved: the residuals and the gap are within eps_abs and eps_rel.",
+    Status.ITERATION_LIMIT: (
+        "The iteration limit was reached first; the point is the best one seen. "
+        "Raise max_iter, loosen eps_abs/eps_rel, or use another schedule."
+    ),
+    Status.TIME_LIMIT: (
+        "The time limit was reached first; the point is the best one seen. Raise time_limit or loosen eps_abs/eps_rel."
+    ),
+    Status.PRIMAL_INFEASIBLE: (
+        "No point satisfies the constraints: `ray_y` certifies it. Check the bounds of this instance."
+    ),
+    Status.DUAL_INFEASIBLE: (
+        "The objective is unbounded below (dual infeasible): moving along `ray_x` lowers it forever."
+    ),
+    Status.NUMERICAL_FAILURE: (
+        "The iterates stopped being finite; the point is the best one seen. "
+        "Use float64, smaller steps in the schedule, or check the scale of the data."
+    ),
+}
+
+
+class Residuals(eqx.Module):
+    """How far a point is from optimal, always in the user's units.
+
+    `primal` and `dual` are 2-norms (metrics, losses, certificates). The `_max` fields are ∞-norms; with the
+    matching `_scale` they decide stopping, as in OSQP and SCS: solved when
+
+        primal_max ≤ eps_abs + eps_rel·primal_scale,   dual_max ≤ eps_abs + eps_rel·dual_scale,
+        gap ≤ eps_abs + eps_rel·gap_scale.
+    """
+
+    primal: Float[Array, "*N"]
+    dual: Float[Array, "*N"]
+    primal_max: Float[Array, "*N"]
+    dual_max: Float[Array, "*N"]
+    gap: Float[Array, "*N"]
+    primal_scale: Float[Array, "*N"]
+    dual_scale: Float[Array, "*N"]
+    gap_scale: Float[Array, "*N"]
+    objective: Float[Array, "*N"]
+
+    @property
+    def worst(self) -> Float[Array, "*N"]:
+        """max(primal, dual): the metric of constrained problems."""
+        return jnp.maximum(self.primal, self.dual)
+
+    def violation(self, eps_abs, eps_rel) -> Float[Array, "*N"]:
+        """The largest residual in units of its tolerance: solved means ≤ 1."""
+        pairs = (
+            (self.primal_max, self.primal_scale),
+            (self.dual_max, self.dual_scale),
+            (self.gap, self.gap_scale),
+        )
+        # With both tolerances zero, points must still compare, and a residual of 0 still count as met.
+        ratios = [r / jnp.maximum(eps_abs + eps_rel * scale, 1e-30) for r, scale in pairs]
+        return jnp.maximum(jnp.maximum(ratios[0], ratios[1]), ratios[2])
+
+
+class Point(eqx.Module):
+    """A primal-dual point in the user's units: a start, a reference optimum or a result.
+
+    `y` and `s` are absent for unconstrained problems; `s` is the constraint value `Ax` (QP) or slack (Conic).
+    """
+
+    x: Float[Array, "n *N"]
+    y: Float[Array, "m *N"] | None = None
+    s: Float[Array, "m *N"] | None = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The result of `Solver.solve` (arrays of one instance) or `solve_batch` (leading axis = instances).
+
+    `x`, `y`, `s`: primal, dual, and constraint value `z ≈ Ax` (QP) or slack (Conic); `y`, `s` are None for
+    unconstrained families. `ray_x`/`ray_y` hold the certificates of unbounded/infeasible instances, NaN for others;
+    None where there is no such instance. `iterations` counts applications of the step. `time` is wall-clock seconds
+    for the whole call.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    s: np.ndarray | None
+    objective: np.ndarray
+    status: Status | np.ndarray
+    iterations: np.ndarray
+    primal_residual: np.ndarray
+    dual_residual: np.ndarray
+    ray_x: np.ndarray | None
+    ray_y: np.ndarray | None
+    time: float
+
+    @property
+    def solved(self) -> np.ndarray:
+        """True where the status is SOLVED."""
+        return np.asarray(self.status) == Status.SOLVED
+
+    @property
+    def message(self) -> str:
+        """The status in words; for a batch, how many instances ended how."""
+        if isinstance(self.status, Status):
+            return self.status.message
+        counts = {s: int(np.sum(self.status == s)) for s in Status}
+        return ", ".join(f"{c} {s.name.lower().replace('_', ' ')}" for s, c in counts.items() if c)
+
+    def __len__(self) -> int:
+        if isinstance(self.status, Status):
+            raise TypeError("this Solution is of one instance; solve_batch returns one with a length")
+        return len(self.status)
+
+    def __getitem__(self, index: int) -> "Solution":
+        """The solution of one instance of a batch."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"instance {index} of a batch of {len(self)}")
+
+        def pick(a):
+            return None if a is None else a[index]
+
+        return Solution(
+            x=self.x[index],
+            y=pick(self.y),
+            s=pick(self.s),
+            objective=self.objective[index],
+            status=Status(int(np.asarray(self.status)[index])),
+            iterations=self.iterations[index],
+            primal_residual=self.primal_residual[index],
+            dual_residual=self.dual_residual[index],
+            ray_x=pick(self.ray_x),
+            ray_y=pick(self.ray_y),
+            time=self.time,
+        )
+
+    def __repr__(self) -> str:
+        if not isinstance(self.status, Status):
+            return f"Solution of {len(self)} instances: {self.message}"
+        return (
+            f"Solution({self.status.name.lower().replace('_', ' ')} after {int(self.iterations)} iterations, "
+            f"objective {float(self.objective):.6g}, primal residual {float(self.primal_residual):.2e}, "
+            f"dual residual {float(self.dual_residual):.2e})"
+        )

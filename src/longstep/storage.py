@@ -1,0 +1,70 @@
+"""Files without pickle: arrays in safetensors, everything else as JSON in its header, hashed, written atomically."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from .hashing import content_hash
+
+
+class FileFormatError(ValueError):
+    """A file that longstep did not write, cannot read, or that has changed since it was written."""
+
+
+def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
+    """Write one file; a reader sees the old file or the whole new one, never a part."""
+    arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    text = json.dumps(metadata, sort_keys=True)
+    header = {
+        "longstep": kind,
+        "version": str(version),
+        "metadata": text,
+        "hash": _hash(kind, version, arrays, text),
+    }
+    payload = safetensors.numpy.save(arrays, header)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the metadata of a file of this kind, checked against its hash."""
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as file:
+            header = file.metadata() or {}
+            if "longstep" not in header:
+                raise FileFormatError(f"{path} is a safetensors file, but not one that longstep wrote")
+            if header["longstep"] != kind:
+                raise FileFormatError(f"{path} holds a longstep {header['longstep']}, not a {kind}")
+            version = int(header["version"])
+            if version > newest:
+                raise FileFormatError(
+                    f"{path} has format version {version}; this longstep reads up to {newest}. Upgrade longstep"
+                )
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except (SafetensorError, KeyError, UnicodeDecodeError, IsADirectoryError, OSError) as error:
+        raise FileFormatError(f"{path} is damaged or is not a longstep file ({error})") from error
+    if _hash(kind, version, arrays, header["metadata"]) != header["hash"]:
+        raise FileFormatError(f"{path} is damaged: its content does not match its hash")
+    return arrays, json.loads(header["metadata"])
+
+
+def _hash(kind: str, version: int, arrays: Mapping[str, np.ndarray], text: str) -> str:
+    return content_hash(kind, version, text, dict(arrays))

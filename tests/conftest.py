@@ -1,0 +1,26 @@
+import os
+from pathlib import Path
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+jax.config.update("jax_enable_x64", True)
+# Compiled programs are kept between runs, so that a second `make test` spends its time on tests.
+_cache = Path(__file__).parent.parent / ".cache" / "jax"
+jax.config.update("jax_compilation_cache_dir", str(_cache))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+settings.register_profile(
+    "longstep", deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("longstep")
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """Real images and QPs, beside the checkout or where LONGSTEP_DATA says; tests that need them skip without."""
+    folder = Path(os.environ.get("LONGSTEP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no data in {folder}; set LONGSTEP_DATA")
+    return folder

@@ -1,0 +1,100 @@
+"""Families: what an instance is, and that equal families are equal."""
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+import longstep as ls
+from longstep.experiments import quadcopter
+
+from ..helpers import CONES, random_conic, random_qp
+
+
+def test_parameters_and_named_data_give_the_same_instance():
+    family = quadcopter.family()
+    X = quadcopter.sample_many(5, seed=0)
+    data = family.data(X)
+    by_name = family.instances({"l": data["l"], "u": data["u"]})
+    by_parameter = family.instances(X)
+    for name in ("q", "l", "u"):
+        np.testing.assert_allclose(getattr(by_name, name), getattr(by_parameter, name), atol=1e-12)
+    np.testing.assert_allclose(data["l"][:, :12], -X)
+
+
+def test_conic_parameters():
+    P, A, b, c = random_conic(0, CONES["mixed"])
+    M = np.random.default_rng(0).normal(size=(len(b), 3))
+    family = ls.Conic(P, A, CONES["mixed"], b=b, c=c, parameter=ls.Affine(b=M))
+    X = np.random.default_rng(1).normal(size=(4, 3))
+    one, other = family.instances(X), family.instances({"b": b + X @ M.T})
+    np.testing.assert_allclose(one.b * one.size, other.b * other.size, atol=1e-12)
+
+
+def test_row_kinds_follow_from_base_values():
+    l, u = np.array([0.0, 1.0, -np.inf, -np.inf]), np.array([0.0, 2.0, 5.0, np.inf])
+    A = np.eye(4)
+    kinds = ls.QP(np.eye(4), A, q=np.zeros(4), l=l, u=u).host.kinds
+    assert kinds.equality.tolist() == [True, False, False, False]
+    assert kinds.is_free.tolist() == [False, False, False, True]
+    M = np.zeros((4, 1))
+    M[0] = 1.0
+    moved = ls.QP(np.eye(4), A, q=np.zeros(4), l=l, u=u, parameter=ls.Affine(u=M)).host.kinds
+    assert not moved.equality.any()  # only the upper bound moves with the parameter
+    together = ls.QP(np.eye(4), A, q=np.zeros(4), l=l, u=u, parameter=ls.Affine(l=M, u=M)).host.kinds
+    assert together.equality[0]
+    assert ls.QP(np.eye(4), A, equalities=[1, 2]).host.kinds.equality.tolist() == [False, True, True, False]
+
+
+def test_dense_and_sparse_input_make_equal_families():
+    P, q, A, l, u = random_qp(0)
+    one = ls.QP(P, A, q=q, l=l, u=u)
+    other = ls.QP(sp.coo_matrix(P), sp.csc_array(A), q=list(q), l=l, u=u)
+    assert one.content_hash() == other.content_hash()
+    assert one.content_hash() != ls.QP(P, A, q=q + 1e-15, l=l, u=u).content_hash()
+    assert one.content_hash() != ls.QP(P, A, q=q, l=l, u=u, equilibrate=False).content_hash()
+    assert one.content_hash() != ls.QP(P, A, q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(12))).content_hash()
+
+
+def test_objectives_are_in_the_users_units():
+    P, q, A, l, u = random_qp(1)
+    x = np.random.default_rng(0).normal(size=(len(q), 2))
+    family = ls.QP(P, A, q=q, l=l, u=u)
+    value = family.objective(family.instances([{}, {"q": q}][:1] * 2), jnp.asarray(x))
+    np.testing.assert_allclose(value, [0.5 * v @ P @ v + q @ v for v in x.T], rtol=1e-10)
+    P, A, b, c = random_conic(1, CONES["mixed"])
+    family = ls.Conic(P, A, CONES["mixed"], b=b, c=c)
+    x = np.random.default_rng(0).normal(size=(len(c), 2))
+    value = family.objective(family.instances([{}, {}]), jnp.asarray(x))
+    np.testing.assert_allclose(value, [0.5 * v @ P @ v + c @ v for v in x.T], rtol=1e-10)
+
+
+def test_smooth_takes_any_pytree():
+    def fit(z, x):
+        return 0.5 * x["weight"] * jnp.sum((x["A"] @ z - x["b"]) ** 2)
+
+    rng = np.random.default_rng(0)
+    family = ls.Smooth(fit, lipschitz=60.0, n=3)
+    X = {"A": rng.normal(size=(4, 5, 3)), "b": rng.normal(size=(4, 5)), "weight": rng.uniform(0.5, 1, 4)}
+    solution = ls.Solver(family).solve_batch(X, eps_abs=1e-9, eps_rel=0.0, max_iter=50_000)
+    for k in range(4):
+        np.testing.assert_allclose(solution.x[k], np.linalg.lstsq(X["A"][k], X["b"][k], rcond=None)[0], atol=1e-6)
+    one = ls.Solver(family).solve({k: v[1] for k, v in X.items()}, eps_abs=1e-9, eps_rel=0.0, max_iter=50_000)
+    np.testing.assert_allclose(one.x, solution.x[1], atol=1e-9)
+
+
+def test_functions_are_hashed_by_what_they_do():
+    def make(scale, shift=0.0):
+        return ls.Smooth(lambda z, x: scale * z @ z + shift, 2.0, 2).content_hash()
+
+    assert make(1.0) == make(1.0)
+    assert make(1.0) != make(2.0)
+    assert make(np.eye(2)) == make(np.eye(2))
+    assert make(np.eye(2)) != make(2 * np.eye(2))
+
+
+def test_quadcopter_has_its_sizes():
+    family = quadcopter.family()
+    assert (family.n, family.m) == (172, 304)
+    assert int(family.host.kinds.equality.sum()) == 132
+    assert family.parameter is not None
+    assert family.parameter.size == 12

@@ -1,0 +1,110 @@
+"""The registry: one small family of every kind with its algorithms, and random problems for the oracles.
+
+A test that is a law runs over `CASES`; a new algorithm is tested by adding a line to it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+import longstep as ls
+from longstep.algorithms.base import Algorithm
+from longstep.families.base import Family
+
+
+def random_qp(seed, n=12, equalities=3, inequalities=10, free=0, density=0.6):
+    """A feasible, bounded QP: (P, q, A, l, u)."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(n, n)) * (rng.random((n, n)) < density)
+    P = root @ root.T + 1e-2 * np.eye(n)
+    m = equalities + inequalities + free
+    A = rng.normal(size=(m, n)) * (rng.random((m, n)) < density)
+    A[np.arange(m), rng.integers(n, size=m)] += 1.0
+    middle = A @ rng.normal(size=n)
+    l, u = middle - rng.random(m), middle + rng.random(m)
+    l[:equalities] = u[:equalities] = middle[:equalities]
+    one_sided = rng.random(m) < 0.3
+    one_sided[:equalities] = False
+    u[one_sided] = np.inf
+    l[equalities + inequalities :], u[equalities + inequalities :] = -np.inf, np.inf
+    return P, rng.normal(size=n), A, l, u
+
+
+def random_conic(seed, cones: ls.Cones, n=10):
+    """A conic program with a strictly feasible primal-dual pair: (P, A, b, c)."""
+    rng = np.random.default_rng(seed)
+    m = cones.size
+    root = rng.normal(size=(n, 3))
+    P, A = root @ root.T + 0.01 * np.eye(n), rng.normal(size=(m, n))
+    v = jnp.asarray(rng.normal(size=m))
+    s, y = np.asarray(cones.project(v)), np.asarray(cones.project_dual(-v))
+    x = rng.normal(size=n)
+    b, c = A @ x + s, -P @ x - A.T @ y
+    return P, A, b, c
+
+
+CONES = {
+    "zero": ls.Cones(zero=4),
+    "nonnegative": ls.Cones(nonnegative=14),
+    "second_order": ls.Cones(second_order=(5, 3, 3, 1, 4)),
+    "semidefinite": ls.Cones(semidefinite=(4, 2)),
+    "mixed": ls.Cones(zero=3, nonnegative=5, second_order=(4, 3), semidefinite=(3,)),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A family with an algorithm and a few parameters of its own."""
+
+    name: str
+    algorithm: Algorithm
+    family: Family
+    parameters: Any
+
+    def __repr__(self):
+        return self.name
+
+    @property
+    def hyperparameters(self):
+        return self.algorithm.hyperparameters(self.family)
+
+    @property
+    def instances(self):
+        return self.family.instances(self.parameters)
+
+
+def softplus_objective(z, x):
+    return jnp.mean(jnp.logaddexp(0.0, -x @ z)) + 0.05 * z @ z
+
+
+def _cases():
+    rng = np.random.default_rng(1)
+    n, N = 6, 4
+    root = rng.normal(size=(8, n))
+    quadratic = ls.Quadratic(root.T @ root, parameter=ls.Affine(q=-root.T))
+    rows = rng.normal(size=(N, 9, n))
+    lipschitz = max(np.linalg.norm(r, 2) ** 2 for r in rows) / (4 * 9) + 0.1
+    smooth = ls.Smooth(softplus_objective, lipschitz, n, strong_convexity=0.1)
+    b = rng.normal(size=(N, 8))
+    yield Case("gradient-quadratic", ls.GradientDescent(), quadratic, b)
+    yield Case("gradient-smooth", ls.GradientDescent(), smooth, rows)
+    yield Case("heavy-ball", ls.HeavyBall(), quadratic, b)
+    yield Case("proximal-lasso", ls.ProximalGradient(), ls.Composite(quadratic, ls.L1(0.4)), b)
+    yield Case("proximal-box", ls.ProximalGradient(), ls.Composite(smooth, ls.Box(-0.1, 0.2)), rows)
+    yield Case("accelerated-lasso", ls.AcceleratedProximalGradient(), ls.Composite(quadratic, ls.L1(0.4)), b)
+    for equilibrate in (True, False):
+        suffix = "" if equilibrate else "-unscaled"
+        P, q, A, l, u = random_qp(3, n=8, equalities=2, inequalities=7, free=1)
+        shift = rng.normal(size=(N, 8)) * 0.3
+        family = ls.QP(P, sp.csc_array(A), q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(8)), equilibrate=equilibrate)
+        yield Case(f"osqp{suffix}", ls.OSQP(), family, shift)
+        P, A, b_, c = random_conic(5, CONES["mixed"])
+        move = rng.normal(size=(N, 10)) * 0.1
+        family = ls.Conic(P, A, CONES["mixed"], b=b_, c=c, parameter=ls.Affine(c=P), equilibrate=equilibrate)
+        yield Case(f"scs{suffix}", ls.SCS(), family, move)
+
+
+CASES = list(_cases())

@@ -1,0 +1,160 @@
+"""Matrices, factors, scalings and proximal operators."""
+
+import itertools
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from hypothesis import given
+
+import longstep as ls
+from longstep.linalg.factor import DiagonalInverse, Gram, Inverse, factorize, refinements_for, solve
+from longstep.linalg.matrix import DenseMatrix, SparseMatrix, make_matrix, two_norm
+from longstep.linalg.scaling import ruiz
+
+
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.2, 1.0])
+@pytest.mark.parametrize("long_row", [False, True])
+def test_matrix_products(density, long_row):
+    rng = np.random.default_rng(0)
+    M = rng.normal(size=(60, 90)) * (rng.random((60, 90)) < density)
+    if long_row:
+        M[7] = rng.normal(size=90)
+    matrix = make_matrix(sp.coo_array(M), np.float64)
+    assert isinstance(matrix, SparseMatrix if density < 0.1 else DenseMatrix)
+    x, X, y = rng.normal(size=90), rng.normal(size=(90, 5)), rng.normal(size=(60, 5))
+    np.testing.assert_allclose(matrix.mv(jnp.asarray(x)), M @ x, atol=1e-12)
+    np.testing.assert_allclose(matrix.mv(jnp.asarray(X)), M @ X, atol=1e-12)
+    np.testing.assert_allclose(matrix.rmv(jnp.asarray(y)), M.T @ y, atol=1e-12)
+    np.testing.assert_allclose(matrix.dense(), M, atol=0)
+
+
+def gram(shift, weights, P, A, dtype=np.float64):
+    return Gram(
+        make_matrix(P, dtype),
+        make_matrix(A, dtype),
+        None,
+        jnp.asarray(shift),
+        jnp.asarray(weights),
+        P.shape[0],
+    )
+
+
+def test_solve_and_its_derivative():
+    rng = np.random.default_rng(1)
+    root, A = rng.normal(size=(6, 6)), rng.normal(size=(4, 6))
+    P, b = root @ root.T, rng.normal(size=(6, 3))
+    weights, shift = rng.uniform(0.5, 2, size=4), 0.3
+
+    def x(shift, weights):
+        K = gram(shift, weights, P, A)
+        return solve(K, factorize(K, False), jnp.asarray(b))
+
+    exact = lambda s, w: np.linalg.solve(P + s * np.eye(6) + A.T @ np.diag(w) @ A, b)  # noqa: E731
+    np.testing.assert_allclose(x(shift, weights), exact(shift, weights), atol=1e-12)
+    _, tangent = jax.jvp(x, (shift, jnp.asarray(weights)), (1.0, jnp.ones(4)))
+    h = 1e-6
+    slope = (exact(shift + h, weights + h) - exact(shift - h, weights - h)) / (2 * h)
+    np.testing.assert_allclose(tangent, slope, atol=1e-7)
+    gradient = jax.grad(lambda w: jnp.sum(x(shift, w) ** 2))(jnp.asarray(weights))
+    for i in range(4):
+        e = h * np.eye(4)[i]
+        slope = (np.sum(exact(shift, weights + e) ** 2) - np.sum(exact(shift, weights - e) ** 2)) / (2 * h)
+        np.testing.assert_allclose(gradient[i], slope, rtol=1e-5, atol=1e-8)
+
+
+def test_diagonal_systems_are_not_factored():
+    K = gram(0.1, np.ones(3), np.diag([1.0, 2.0, 0.0]), np.array([[1.0, 0, 0], [0, 0, 3.0], [2.0, 0, 0]]))
+    factor = factorize(K, True)
+    assert isinstance(factor, DiagonalInverse)
+    np.testing.assert_allclose(K.mv(solve(K, factor, jnp.ones(3))), np.ones(3), atol=1e-14)
+
+
+def test_refinement_recovers_digits():
+    """An inverse that is off by 1e-4 gives 1e-4; each refinement multiplies that by 1e-4 again."""
+    rng = np.random.default_rng(2)
+    root, A, x = rng.normal(size=(8, 8)), rng.normal(size=(4, 8)), rng.normal(size=8)
+    K = gram(0.1, np.ones(4), root @ root.T, A)
+    exact = factorize(K, False)
+    assert isinstance(exact, Inverse)
+    K_norm = float(jnp.linalg.norm(K.dense(), 2))
+    rough = exact.inverse + 1e-4 / K_norm * rng.normal(size=(8, 8))
+    errors = [float(jnp.max(jnp.abs(solve(K, Inverse(rough, k), K.mv(jnp.asarray(x))) - x))) for k in range(4)]
+    assert errors[0] > 1e-5
+    for before, after in itertools.pairwise(errors[:3]):
+        assert after < 1e-2 * before
+    assert errors[3] < 1e-12
+
+
+def test_refinement_counts():
+    assert refinements_for(1e-12, 1e-11) == 0
+    assert refinements_for(1e-6, 1e-11) == 1
+    with pytest.raises(ValueError, match="numerically singular"):
+        refinements_for(2.0, 1e-11)
+
+
+@given(seed=st.integers(0, 500))
+def test_ruiz_brings_columns_and_rows_to_one(seed):
+    rng = np.random.default_rng(seed)
+    scale_n, scale_m = 10 ** rng.uniform(-2, 2, 9), 10 ** rng.uniform(-2, 2, 14)
+    root = rng.normal(size=(9, 9)) * scale_n
+    A = scale_m[:, None] * rng.normal(size=(14, 9)) * scale_n
+    P, A = sp.csr_array(root.T @ root), sp.csr_array(A)
+    d, e, _ = ruiz(P, A, np.arange(14), None, iterations=40)
+    assert (d > 0).all()
+    assert (e > 0).all()
+    scaled_P, scaled_A = abs(np.diag(d) @ P @ np.diag(d)), abs(np.diag(e) @ A @ np.diag(d))
+    np.testing.assert_allclose(np.maximum(scaled_P.max(0), scaled_A.max(0)), 1, atol=0.05)
+    np.testing.assert_allclose(scaled_A.max(1), 1, atol=0.05)
+
+
+def test_ruiz_keeps_cones():
+    rng = np.random.default_rng(0)
+    cones = ls.Cones(zero=2, nonnegative=3, second_order=(4,), semidefinite=(3,))
+    A = sp.csr_array(10 ** rng.uniform(-3, 3, (cones.size, 5)))
+    _, e, _ = ruiz(sp.csr_array((5, 5)), A, cones.blocks(), None)
+    assert len(set(e[5:9])) == 1
+    assert len(set(e[9:])) == 1
+    assert len(set(e[:5])) == 5
+
+
+def test_norms_have_finite_gradients_at_zero():
+    assert float(jnp.sum(jax.grad(two_norm)(jnp.zeros(3)))) == 0.0
+
+
+PROXES = [ls.L1(0.7), ls.NonNegative(), ls.Box(-0.5, np.array([0.2, 1.0, np.inf])), ls.Zero()]
+
+
+@pytest.mark.parametrize("g", PROXES, ids=lambda g: type(g).__name__)
+@given(seed=st.integers(0, 500), t=st.floats(0.05, 5))
+def test_prox_minimises_its_definition(g, seed, t):
+    v = np.random.default_rng(seed).normal(size=3) * 2
+    p = np.asarray(g.prox(jnp.asarray(v), t))
+
+    def value(z):
+        return t * float(g.value(jnp.asarray(z))) + 0.5 * np.sum((z - v) ** 2)
+
+    rng = np.random.default_rng(seed + 1)
+    assert np.isfinite(value(p))
+    for size in (1e-4, 1e-2, 1.0):
+        for _ in range(5):
+            assert value(p) <= value(p + size * rng.normal(size=3)) + 1e-12
+    # Firmly nonexpansive: ‖p − p'‖² ≤ (p − p')·(v − v').
+    w = rng.normal(size=3)
+    other = np.asarray(g.prox(jnp.asarray(w), t))
+    assert np.sum((p - other) ** 2) <= (p - other) @ (v - w) + 1e-12
+
+
+def test_custom_prox():
+    g = ls.CustomProx(lambda z: 0.5 * jnp.sum(z**2, axis=0), lambda v, t: v / (1 + t))
+    best = scipy.optimize.minimize(lambda z: 0.5 * z @ z * 2 + 0.5 * np.sum((z - 1) ** 2), np.zeros(2)).x
+    np.testing.assert_allclose(g.prox(jnp.ones(2), 2.0), best, atol=1e-5)
+
+
+def test_box_refuses_crossed_bounds():
+    with pytest.raises(ValueError, match="low ≤ high"):
+        ls.Box(1.0, 0.0)

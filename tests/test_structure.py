@@ -1,0 +1,78 @@
+"""The tree itself: imports go one way, and every example in the documentation runs."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import longstep
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "longstep"
+# A part may import those before it.
+ORDER = [
+    "hashing", "storage", "solution", "linalg", "families", "schedules", "algorithms", "run", "training", "solver",
+    "files", "evaluation", "certificates", "baselines", "learn", "codegen", "report", "experiments", "cli",
+]  # fmt: skip
+MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
+
+
+def imported(path: Path):
+    """The parts of longstep that a file imports at its top level."""
+    package = ("longstep", *path.relative_to(SOURCE).with_suffix("").parts)
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level]
+            full = [*base, *(node.module or "").split(".")] if node.module else list(base)
+            names = [full] if len(full) > 1 else [[*full, alias.name] for alias in node.names]
+            yield from (name[1] for name in names)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_one_way(path):
+    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if part == "__init__":
+        return
+    for other in imported(path):
+        assert ORDER.index(other) <= ORDER.index(part), f"{part} must not import {other}"
+
+
+def test_nothing_needs_cvxpy():
+    for path in SOURCE.rglob("*.py"):
+        assert "cvxpy" not in path.read_text(), path
+
+
+def test_public_names_are_few_and_documented():
+    names = [n for n in vars(longstep) if n[0].isupper() or callable(getattr(longstep, n))]
+    assert 20 <= len(names) <= 40
+    for name in names:
+        assert getattr(longstep, name).__doc__, name
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    failures, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert failures == 0
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_code_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path))
+    scope = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, str(page), "exec"), scope)
+
+
+def test_version_is_stated_once():
+    stated = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert stated
+    assert stated.group(1) == longstep.__version__
+    assert f"## [{longstep.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
