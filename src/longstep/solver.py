@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from . import programs
 from .algorithms.base import Algorithm
 from .algorithms.gradient import GradientDescent
 from .algorithms.osqp import OSQP
@@ -22,9 +21,8 @@ from .families.composite import Composite
 from .families.conic import Conic
 from .families.qp import QP
 from .families.smooth import Differentiable
-from .linalg.factor import Inverse, inverse_error, refinements_for
-from .run import Limits, Plan, Problem, Progress, begin, judge, until
-from .run import steps as run_steps
+from .plan import make_plan
+from .run import Limits
 from .schedules.schedule import Schedule, check_schedule, constant
 from .solution import Point, Residuals, Solution, Status
 
@@ -74,7 +72,7 @@ class Solver:
         check_schedule(self.schedule, hyperparameters, type(self.algorithm).__name__)
         self.plan = make_plan(self.algorithm, family, self.schedule)
         leaves, structure = jax.tree.flatten((self.algorithm, family, self.plan))
-        self._leaves, self._key = tuple(leaves), _Key(structure)
+        self._leaves, self._key = tuple(leaves), programs.Key(structure)
         # Bound methods of Equinox modules are pytrees and cost a traversal of the family at every call.
         self._encode, self._take, self._select, self._count, self._single = (
             functools.partial(getattr(type(family), name), family)
@@ -123,18 +121,21 @@ class Solver:
         time_limit: float | None = None,
         check_every: int = 5,
         eps_infeasible: float | None = None,
-        chunk: int = 512,
+        chunk: int | None = None,
     ) -> Solution:
         """Solve many instances at once; like `solve`, with a leading axis of instances in and out.
 
-        They run as columns of shared matrix products, `chunk` at a time, on as many threads as there are cores.
-        A time limit is for the whole batch.
+        They run as columns of shared matrix products, `chunk` at a time: by default 512 on CPUs, with as many threads
+        as there are cores, and 100,000 on accelerators. A time limit is for the whole batch.
         """
         clock, budget = _Clock(time_limit), _Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         count = self._count(parameters)
         if count == 0:
             raise ValueError("the batch is empty")
+        on_cpu = jax.default_backend() == "cpu"
+        if chunk is None:
+            chunk = 512 if on_cpu else 100_000
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         start = None if warm_start is None else self._start(warm_start, (count,))
@@ -146,7 +147,7 @@ class Solver:
             part = None if start is None else jax.tree.map(lambda a: a[..., padded], start)
             return self._solve(encoded, part, limits, budget, clock)
 
-        workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+        workers = (os.cpu_count() or 1) if on_cpu else 1
         pieces = _pieces(count, chunk, workers)
         if workers > 1 and len(pieces) > 1:
             # The compiled program releases the interpreter, and pieces that fit the cache beat one wide product.
@@ -165,7 +166,7 @@ class Solver:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         start = None if warm_start is None else self._start(warm_start, (self._count(parameters),))
         encoded = self._encode(parameters)
-        history = _recorded(self._key, int(count), self._first(start), self._leaves, encoded, start)
+        history = programs.recorded(self._key, int(count), self._first(start), self._leaves, encoded, start)
         return jax.tree.map(lambda a: np.asarray(a).T, history)
 
     def save(self, path: "str | Path") -> None:
@@ -221,25 +222,25 @@ class Solver:
     def _solve(self, encoded: Any, start: Point | None, limits: Limits, budget: "_Budget", clock: "_Clock") -> "_Ended":
         first, max_iter = self._first(start), budget.max_iter
         if budget.fixed:
-            progress, point = _exactly(self._key, max_iter, first, self._leaves, encoded, start, limits)
+            progress, point = programs.exactly(self._key, max_iter, first, self._leaves, encoded, start, limits)
         elif clock.limit is None:
-            progress, point = _whole(self._key, self._leaves, encoded, start, limits, first, max_iter)
+            progress, point = programs.whole(self._key, self._leaves, encoded, start, limits, first, max_iter)
         else:
-            progress, k = _open(self._key, self._leaves, encoded, start, limits), 0
+            progress, k = programs.opened(self._key, self._leaves, encoded, start, limits), 0
             # No step yet: this compiles, where it must, before the clock is started.
-            progress = _on(self._key, self._leaves, encoded, progress, limits, first, 0)
+            progress = programs.advanced(self._key, self._leaves, encoded, progress, limits, first, 0)
             clock.start()
             # Chunks of steps that are short against any sensible limit, with a look at the clock between them.
             while k < max_iter and not clock.over() and np.any(np.asarray(progress.status) == Status.RUNNING):
                 k = min(k + max(int(np.asarray(limits.check_every)), 20), max_iter)
-                progress = _on(self._key, self._leaves, encoded, progress, limits, first, k)
-            point = _close(self._key, self._leaves, encoded, progress)
+                progress = programs.advanced(self._key, self._leaves, encoded, progress, limits, first, k)
+            point = programs.extracted(self._key, self._leaves, encoded, progress)
         left = Status.TIME_LIMIT if int(progress.k) < max_iter else Status.ITERATION_LIMIT
         status = np.asarray(progress.status)
         status = np.where(status == Status.RUNNING, left, status)
         rays = None
         if np.isin(status, (Status.PRIMAL_INFEASIBLE, Status.DUAL_INFEASIBLE)).any():
-            rays = _rays(self._key, self._leaves, encoded, progress)
+            rays = programs.rays(self._key, self._leaves, encoded, progress)
         # Everything has its instances, if several, on the last axis here.
         return {
             "x": np.asarray(point.x),
@@ -289,71 +290,6 @@ class _Clock:
         return time.perf_counter() >= self.deadline
 
 
-class _Key:
-    """The structure of a solver as a static argument of jit: hashed once, equal for equal structures."""
-
-    def __init__(self, structure: Any):
-        self.structure, self.hash = structure, hash(structure)
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, _Key) and self.structure == other.structure)
-
-
-# One dispatch for a whole solve: with many small solves the way into JAX costs more than the steps.
-@functools.partial(jax.jit, static_argnums=0)
-def _whole(key: _Key, leaves: tuple, encoded: Any, start: Any, limits: Limits, first: Any, max_iter: Any) -> Any:
-    progress = _open(key, leaves, encoded, start, limits)
-    progress = _on(key, leaves, encoded, progress, limits, first, max_iter)
-    point = _close(key, leaves, encoded, progress)
-    return eqx.tree_at(lambda p: p.best, progress, None), point
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _exactly(key: _Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any, limits: Limits) -> Any:
-    problem = _problem(key, leaves, encoded)
-    state = problem.algorithm.init(problem.family, problem.instance, start)
-    state, _ = run_steps(problem, state, count, first, lambda state: ())
-    return judge(problem, state, limits, count), problem.algorithm.extract(problem.family, problem.instance, state)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _recorded(key: _Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> Residuals:
-    problem = _problem(key, leaves, encoded)
-    state = problem.algorithm.init(problem.family, problem.instance, start)
-    return run_steps(problem, state, count, first, problem.residuals)[1]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _open(key: _Key, leaves: tuple, encoded: Any, start: Any, limits: Limits) -> Progress:
-    problem = _problem(key, leaves, encoded)
-    return begin(problem, problem.algorithm.init(problem.family, problem.instance, start), limits)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _on(key: _Key, leaves: tuple, encoded: Any, progress: Progress, limits: Limits, first: Any, end: Any) -> Progress:
-    return until(_problem(key, leaves, encoded), progress, limits, first, end)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _close(key: _Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
-    p = _problem(key, leaves, encoded)
-    return p.algorithm.extract(p.family, p.instance, progress.best)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _rays(key: _Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
-    p = _problem(key, leaves, encoded)
-    return p.algorithm.rays(p.family, p.instance, progress.previous, progress.state)
-
-
-def _problem(key: _Key, leaves: tuple, encoded: Any) -> Problem:
-    algorithm, family, plan = jax.tree.unflatten(key.structure, leaves)
-    return Problem(algorithm, family, plan, family.decode(encoded))
-
-
 def _solution(ended: _Ended, seconds: float) -> Solution:
     """Columns to leading axis; a ray that no instance has is None."""
     status = ended["status"]
@@ -364,36 +300,6 @@ def _solution(ended: _Ended, seconds: float) -> Solution:
     fields: dict[str, Any] = {name: lead(value) for name, value in ended.items()}
     fields["status"] = Status(int(status)) if status.ndim == 0 else status
     return Solution(**fields, time=seconds)
-
-
-def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule) -> Plan:
-    """Factor once for every distinct set of factored hyperparameters, in float64 whatever the family's precision."""
-    table = schedule.stacked()
-    factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
-    keys = np.stack([table[name] for name in factored], axis=1) if factored else np.zeros((len(schedule) + 1, 0))
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    factors = None
-    if factored:
-        # A local switch: the process-wide one is the user's.
-        with jax.enable_x64(True):
-            exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
-            thetas = [dict(zip(factored, map(jnp.float64, key), strict=True)) for key in distinct]
-            pairs = [_factor(algorithm, exact, theta, jnp.zeros((), family.dtype)) for theta in thetas]
-            factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factor for factor, _ in pairs))
-            error = max(float(e) for _, e in pairs)
-        if isinstance(factors, Inverse):
-            count = refinements_for(error, algorithm.solve_tolerance(float(np.finfo(family.dtype).eps)))
-            factors = Inverse(factors.inverse, count)
-    theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
-    return Plan(theta, factors, jnp.asarray(which.ravel(), jnp.int32), len(schedule))
-
-
-@eqx.filter_jit
-def _factor(algorithm: Any, family: Any, theta: Any, like: Any) -> tuple[Any, Any]:
-    """One factor in the precision of `like`, and the error of its inverse in that precision."""
-    factor = algorithm.prepare(family, theta)
-    factor = jax.tree.map(lambda a: a.astype(like.dtype), factor)
-    return factor, inverse_error(algorithm.gram(family, theta), factor)
 
 
 def _pieces(count: int, largest: int, workers: int) -> list[tuple[int, int]]:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError
 
 from .hashing import content_hash
 
@@ -20,6 +18,8 @@ class FileFormatError(ValueError):
 
 def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
     """Write one file; a reader sees the old file or the whole new one, never a part."""
+    from safetensors.numpy import save
+
     arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     text = json.dumps(metadata, sort_keys=True)
     header = {
@@ -28,7 +28,7 @@ def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray],
         "metadata": text,
         "hash": _hash(kind, version, arrays, text),
     }
-    payload = safetensors.numpy.save(arrays, header)
+    payload = save(arrays, header)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -44,8 +44,10 @@ def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray],
 
 def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the metadata of a file of this kind, checked against its hash."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        with safetensors.safe_open(str(path), framework="numpy") as file:
+        with safe_open(str(path), framework="numpy") as file:
             header = file.metadata() or {}
             if "longstep" not in header:
                 raise FileFormatError(f"{path} is a safetensors file, but not one that longstep wrote")

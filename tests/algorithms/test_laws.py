@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import longstep as ls
+from longstep import programs
 from longstep.run import Plan, Problem, steps
 from longstep.schedules.domain import Fixed, Interval
 from longstep.solution import Point
@@ -180,13 +181,11 @@ def test_gradient_is_a_solve_not_a_factorization(case):
 @cases
 def test_compilations_are_bounded(case):
     """New data, tolerances, limits and schedules of one length reuse the compiled program."""
-    from longstep import solver as module
-
     solver = Solver(case.family, algorithm=case.algorithm)
     default = solver.schedule.steady
 
     def size():
-        return sum(f._cache_size() for f in (module._whole, module._open, module._on, module._close))
+        return sum(f._cache_size() for f in (programs.whole, programs.opened, programs.advanced, programs.extracted))
 
     solver.solve_batch(case.parameters)
     solver.solve(case.parameters[0])

@@ -5,14 +5,13 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Array, Float
 
 from ..linalg.cones import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
 from .affine import Affine, WorkingMap, working_map
-from .base import NamedFamily, checked, columns, is_named, optional_vector, resolve_dtype
-from .matrices import Equilibrated, Host, Matrices, check_matrices
+from .base import checked, columns, optional_vector, resolve_dtype
+from .matrices import ConstrainedFamily, Equilibrated, Host, Matrices, check_matrices
 
 
 class ConicInstance(eqx.Module):
@@ -27,7 +26,7 @@ class ConicInstance(eqx.Module):
     size: Float[Array, "*N"]
 
 
-class Conic(NamedFamily):
+class Conic(ConstrainedFamily):
     """minimise ½x'Px + c'x subject to Ax + s = b, s ∈ K, with P, A, K shared and (b, c) the instance.
 
     The rows of A follow the order of `Cones`: zero, nonnegative, second-order, semidefinite. `b`, `c` are base
@@ -83,16 +82,6 @@ class Conic(NamedFamily):
             dtype=self.dtype,
         )
 
-    @property
-    def P(self) -> sp.csr_array:
-        """The quadratic term, as given."""
-        return self.host.P
-
-    @property
-    def A(self) -> sp.csr_array:
-        """The constraint matrix, as given."""
-        return self.host.A
-
     def data(self, parameters: Any) -> dict[str, np.ndarray]:
         """The checked b (N, m) and c (N, n) of N parameters, in the user's units."""
         named, count = self.merged(parameters, self.host.values, self.parameter)
@@ -102,7 +91,7 @@ class Conic(NamedFamily):
         }
 
     def encode(self, parameters: Any) -> np.ndarray | dict[str, np.ndarray]:  # noqa: D102
-        if self.mapped is not None and self.parameter is not None and not is_named(parameters):
+        if self.parameter is not None and self.maps(parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         data, s = self.data(parameters), self.matrices.scaling
         return {

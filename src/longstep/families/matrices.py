@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from ..linalg.factor import Gram
 from ..linalg.matrix import ArrayLike2D, Matrix, make_matrix, to_csr
 from ..linalg.scaling import Scaling, ruiz
-from .base import check_linear, check_square, spectrum
+from .affine import Affine, WorkingMap
+from .base import NamedFamily, check_linear, check_square, is_named, spectrum
 
 
 class Host:
@@ -48,6 +49,30 @@ class Matrices(eqx.Module):
     def gram(self, shift: Any, weights: Any) -> Gram:
         """K = P̄ + shift·I + Ā'diag(weights)Ā."""
         return Gram(self.P, self.A, self.fixed, shift, weights, self.n)
+
+
+class ConstrainedFamily(NamedFamily):
+    """What QP and Conic have in common: matrices, base values, and a parameter map in two forms."""
+
+    m: eqx.AbstractVar[int]
+    matrices: eqx.AbstractVar[Matrices]
+    parameter: eqx.AbstractVar[Affine | None]
+    mapped: eqx.AbstractVar[WorkingMap | None]
+    host: eqx.AbstractVar[Host]
+
+    @property
+    def P(self) -> sp.csr_array:
+        """The quadratic term, as given."""
+        return self.host.P
+
+    @property
+    def A(self) -> sp.csr_array:
+        """The constraint matrix, as given."""
+        return self.host.A
+
+    def maps(self, parameters: Any) -> bool:
+        """Whether these are parameter vectors that the device map takes."""
+        return self.mapped is not None and not is_named(parameters)
 
 
 def check_matrices(P: ArrayLike2D, A: ArrayLike2D) -> tuple[sp.csr_array, sp.csr_array]:

@@ -6,7 +6,6 @@ Plain NumPy and SciPy on the user's own data, so that workers of a pool need not
 from dataclasses import dataclass
 from typing import Any
 
-import clarabel
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
@@ -39,6 +38,8 @@ def require(optimum: Optimum, accuracy: float, what: str) -> Optimum:
 
 def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u: np.ndarray, what: str) -> Optimum:
     """min ½x'Px + q'x, l ≤ Ax ≤ u by Clarabel, then an exact solve on the active rows it found."""
+    import clarabel
+
     equal, upper, lower = l == u, (u < np.inf) & (l < u), (l > -np.inf) & (l < u)
     rows = sp.csc_array(sp.vstack([A[equal], A[upper], -A[lower]]))
     cones = [clarabel.ZeroConeT(int(equal.sum())), clarabel.NonnegativeConeT(int(upper.sum() + lower.sum()))]
@@ -97,10 +98,13 @@ def conic_optimum(
     what: str,
 ) -> Optimum:
     """min ½x'Px + c'x, Ax + s = b, s ∈ K by Clarabel."""
+    import clarabel
+
     zero, nonnegative, second_order, semidefinite = cones
     order = _semidefinite_order(zero + nonnegative + sum(second_order), semidefinite)
     kinds = [clarabel.ZeroConeT(zero), clarabel.NonnegativeConeT(nonnegative)]
-    kinds += [clarabel.SecondOrderConeT(k) for k in second_order]
+    # A second-order cone of size one is the nonnegative half-line, and some releases of Clarabel refuse it.
+    kinds += [clarabel.SecondOrderConeT(k) if k > 1 else clarabel.NonnegativeConeT(1) for k in second_order]
     kinds += [clarabel.PSDTriangleConeT(k) for k in semidefinite]
     x, dual, slack = _clarabel(P, c, sp.csc_array(A[order]), b[order], kinds, what)
     y, s = np.empty_like(dual), np.empty_like(slack)
@@ -126,6 +130,8 @@ def _semidefinite_order(start: int, sizes: tuple[int, ...]) -> np.ndarray:
 
 
 def _clarabel(P: Any, q: Any, A: Any, b: Any, cones: list, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    import clarabel
+
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_iter = 500

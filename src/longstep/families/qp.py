@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..linalg.matrix import ArrayLike2D, Matrix, along, inner, make_matrix
 from .affine import Affine, WorkingMap, working_map
-from .base import INFINITY, NamedFamily, checked, columns, is_named, optional_vector, resolve_dtype
-from .matrices import Equilibrated, Host, Matrices, check_matrices
+from .base import INFINITY, checked, columns, optional_vector, resolve_dtype
+from .matrices import ConstrainedFamily, Equilibrated, Host, Matrices, check_matrices
 
 # The penalty of rows that no instance bounds, as in OSQP's C package.
 _RHO_FREE = 1e-6
@@ -25,7 +25,7 @@ class QPInstance(eqx.Module):
     u: Float[Array | np.ndarray, "m *N"]
 
 
-class QP(NamedFamily):
+class QP(ConstrainedFamily):
     """minimise ½x'Px + q'x subject to l ≤ Ax ≤ u, with P, A shared and (q, l, u) the instance.
 
     `q`, `l`, `u` are base values: an instance given as a dict needs only what differs from them. They also tell
@@ -96,16 +96,6 @@ class QP(NamedFamily):
             dtype=self.dtype,
         )
 
-    @property
-    def P(self) -> sp.csr_array:
-        """The quadratic term, as given."""
-        return self.host.P
-
-    @property
-    def A(self) -> sp.csr_array:
-        """The constraint matrix, as given."""
-        return self.host.A
-
     def data(self, parameters: Any) -> dict[str, np.ndarray]:
         """The checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
         named, count = self.merged(parameters, self.host.values, self.parameter)
@@ -116,7 +106,7 @@ class QP(NamedFamily):
         return {"q": q, "l": l, "u": u}
 
     def encode(self, parameters: Any) -> np.ndarray | QPInstance:  # noqa: D102
-        if self.mapped is not None and self.parameter is not None and not is_named(parameters):
+        if self.parameter is not None and self.maps(parameters):
             checked_parameters = self.parameter.checked(parameters)
             if self.host.kinds.can_cross:
                 self.data(parameters)

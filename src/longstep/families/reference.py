@@ -9,12 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import joblib
 import numpy as np
 import scipy.optimize
 import scipy.sparse as sp
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .. import storage
 from ..hashing import content_hash
@@ -90,6 +87,8 @@ def _compute(family: Family, parameters: Any, ranges: list, accuracy: float, job
     """The optima of ranges of parameters, in order, as they are done."""
     if not ranges:
         return iter(())
+    import joblib
+
     work, place = _worker(family)
 
     def arguments(start: int, end: int) -> Any:
@@ -131,7 +130,7 @@ def _(family: Smooth):
 
 @_worker.register
 def _(family: Composite):
-    return functools.partial(_solve_composites, family), lambda parameters: parameters
+    return functools.partial(_solve_composites, family, _parts(family)), lambda parameters: parameters
 
 
 def _solve_qps(P: Any, A: Any, data: dict, first: int, accuracy: float) -> Optima:
@@ -174,19 +173,19 @@ def _solve_smooths(family: Smooth, parameters: Any, first: int, accuracy: float)
     return _stack(out)
 
 
-def _solve_composites(family: Composite, parameters: Any, first: int, accuracy: float) -> Optima:
+def _solve_composites(family: Composite, parts: "_Parts", parameters: Any, first: int, accuracy: float) -> Optima:
     instances = family.instances(parameters)
     points = np.array(_accelerated(family, instances, 200)).T
     out = []
     for k, what in zip(range(family.count(parameters)), _names(first), strict=False):
         instance = family.take(instances, k)
-        x, error = _active_newton(family, instance, points[k].astype(np.float64))
+        x, error = _active_newton(family, parts, instance, points[k].astype(np.float64))
         for count in (2000, 20_000, 200_000):
             if error <= accuracy:
                 break
             # Not yet on the right coordinates (or not separable, where patience alone must do).
             points[k] = np.asarray(_accelerated(family, instance, count, jnp.asarray(points[k], family.dtype)))
-            x, error = _active_newton(family, instance, points[k].astype(np.float64))
+            x, error = _active_newton(family, parts, instance, points[k].astype(np.float64))
         value = float(family.objective(instance, jnp.asarray(x, family.dtype)))
         out.append(require(Optimum(x, None, None, value, error), accuracy, what))
     return _stack(out)
@@ -208,10 +207,9 @@ def _accelerated(family: Composite, instances: Any, count: int, start: Any = Non
     return jax.lax.fori_loop(0, count, step, (z, z, jnp.zeros(family.batch(instances), family.dtype)))[0]
 
 
-def _active_newton(family: Composite, instance: Any, x: np.ndarray) -> tuple[np.ndarray, float]:
+def _active_newton(family: Composite, parts: "_Parts", instance: Any, x: np.ndarray) -> tuple[np.ndarray, float]:
     """Semismooth Newton on z = prox_{tg}(z − t∇f(z)) for separable g: a Newton step on the coordinates where the prox
     moves with its argument, the prox's own value elsewhere. The best point and its relative residual."""
-    parts = _parts(family)
     t = 1 / family.lipschitz
     scale = 1 + float(np.max(np.abs(parts.gradient(jnp.zeros(family.n, family.dtype), instance))))
     best, least = x, np.inf
@@ -240,9 +238,7 @@ class _Parts:
     hessian: Callable
 
 
-@functools.lru_cache(maxsize=8)
-def _cached_parts(holder: Any) -> _Parts:
-    family = holder.family
+def _parts(family: Composite) -> _Parts:
     t = 1 / family.lipschitz
     gradient = jax.jit(lambda z, i: family.gradient(i, z))
     prox = jax.jit(lambda v: jax.jvp(lambda v: family.g.prox(v, t), (v,), (jnp.ones_like(v),)))
@@ -251,21 +247,6 @@ def _cached_parts(holder: Any) -> _Parts:
         return _Parts(gradient, prox, lambda z, i: P)
     second = jax.jit(jax.jacfwd(lambda z, i: family.gradient(i, z)))
     return _Parts(gradient, prox, lambda z, i: np.asarray(second(z, i), np.float64))
-
-
-class _Holder:
-    def __init__(self, family: Composite):
-        self.family = family
-
-    def __hash__(self) -> int:
-        return id(self.family)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Holder) and other.family is self.family
-
-
-def _parts(family: Composite) -> _Parts:
-    return _cached_parts(_Holder(family))
 
 
 def _names(first: int) -> Iterator[str]:
@@ -324,6 +305,9 @@ def _store(path: Path, optima: Optima) -> None:
 
 class _bar:
     def __init__(self, title: str, total: int, shown: bool):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True)
         self.task = self.progress.add_task(title, total=total)

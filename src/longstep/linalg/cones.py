@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .matrix import two_norm
+from .matrix import product, two_norm
 
 
 class Cones(eqx.Module):
@@ -105,7 +105,7 @@ def to_triangle(X: Float[Array, "*B k k"]) -> Float[Array, "*B t"]:
 def project_semidefinite(X: Float[Array, "*B k k"]) -> Float[Array, "*B k k"]:
     """Onto the positive semidefinite matrices."""
     values, vectors = jnp.linalg.eigh(X)
-    return (vectors * jnp.maximum(values, 0.0)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+    return product(vectors * jnp.maximum(values, 0.0)[..., None, :], jnp.swapaxes(vectors, -1, -2))
 
 
 @project_semidefinite.defjvp
@@ -121,5 +121,6 @@ def _project_semidefinite_jvp(primals, tangents):
     quotient = (positive[..., :, None] - positive[..., None, :]) / difference
     divided = jnp.where(mixed, quotient, (a > 0).astype(X.dtype))
     symmetric = 0.5 * (dX + jnp.swapaxes(dX, -1, -2))
-    out = (vectors * positive[..., None, :]) @ transposed
-    return out, vectors @ (divided * (transposed @ symmetric @ vectors)) @ transposed
+    out = product(vectors * positive[..., None, :], transposed)
+    inside = divided * product(product(transposed, symmetric), vectors)
+    return out, product(product(vectors, inside), transposed)

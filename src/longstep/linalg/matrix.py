@@ -23,6 +23,11 @@ def along(v: Float[Array, " n"], x: Float[Array, "n *N"]) -> Float[Array, "n *on
     return v.reshape(v.shape + (1,) * (x.ndim - 1))
 
 
+def product(a: Float[Array, "m n"], b: Float[Array, "n *N"]) -> Float[Array, "m *N"]:
+    """a @ b in full precision: accelerators otherwise round float32 factors to about three digits."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
 def inner(a: Float[Array, "n *N"], b: Float[Array, "n *N"]) -> Float[Array, "*N"]:
     """Inner products column by column."""
     return jnp.sum(a * b, axis=0)
@@ -62,10 +67,10 @@ class DenseMatrix(Matrix):
     array: Float[Array, "m n"]
 
     def mv(self, x):  # noqa: D102
-        return self.array @ x
+        return product(self.array, x)
 
     def rmv(self, y):  # noqa: D102
-        return self.array.T @ y
+        return product(self.array.T, y)
 
     def dense(self):  # noqa: D102
         return self.array
@@ -84,7 +89,7 @@ class _Rows(eqx.Module):
         for index, value in zip(self.index, self.value, strict=True):
             y = y + along(value, x) * x.at[index].get(mode="promise_in_bounds")
         if self.long.shape[0]:
-            y = y.at[self.long].set(self.block @ x, unique_indices=True)
+            y = y.at[self.long].set(product(self.block, x), unique_indices=True)
         return y
 
 
