@@ -94,6 +94,12 @@ def _cases():
     yield Case("heavy-ball", ls.HeavyBall(), quadratic, b)
     yield Case("proximal-lasso", ls.ProximalGradient(), ls.Composite(quadratic, ls.L1(0.4)), b)
     yield Case("proximal-box", ls.ProximalGradient(), ls.Composite(smooth, ls.Box(-0.1, 0.2)), rows)
+    group = ls.CustomProx(
+        jnp.linalg.norm, lambda v, t: jnp.maximum(1 - t / jnp.maximum(jnp.linalg.norm(v), 1e-30), 0) * v
+    )
+    yield Case("proximal-group", ls.ProximalGradient(), ls.Composite(quadratic, group), b)
+    weights = ls.L1(np.linspace(0.1, 0.8, n))
+    yield Case("proximal-weighted", ls.ProximalGradient(), ls.Composite(quadratic, weights), b)
     yield Case("accelerated-lasso", ls.AcceleratedProximalGradient(), ls.Composite(quadratic, ls.L1(0.4)), b)
     for equilibrate in (True, False):
         suffix = "" if equilibrate else "-unscaled"

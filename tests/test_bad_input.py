@@ -48,6 +48,28 @@ def test_families():
     refused("must be a Prox", ls.Composite, ls.Quadratic(I2), 0.1, error=TypeError)
 
 
+def test_small_things_that_users_write():
+    """What a user of OSQP, SCS or CVXPY may well write: taken as meant, or refused in a sentence."""
+    refused("at least one row", ls.QP, np.zeros((0, 0)), np.zeros((1, 0)))
+    refused("finite weight ≥ 0", ls.L1, -1.0)
+    refused("finite weight ≥ 0", ls.L1, np.nan)
+    refused("high of Box has shape", ls.Composite, ls.Quadratic(I2), ls.Box(0.0, np.ones(3)))
+    refused("a warm start is a Solution or a Point", ls.Solver(qp()).solve, {}, warm_start=np.zeros(2), error=TypeError)
+    refused("eps_infeasible must lie in", ls.Solver(qp()).solve, {}, eps_infeasible=np.nan)
+    refused("over 1,000,000,000", ls.Solver(qp()).solve, {}, max_iter=3 * 10**9)
+    refused("q of an instance must be a vector", ls.Solver(qp()).solve_batch, [{"q": 1.0}, {"q": 2.0}])
+    refused("one value per step", ls.Schedule, {"step": 0.5}, {"step": 0.5})
+    refused("no parameters to solve for", ls.solve_references, ls.Quadratic(I2, q=np.ones(2)), [])
+    no_base = ls.QP(np.eye(1), np.eye(1), q=[0.0], u=[-1.0], parameter=ls.Affine(l=[[1.0]], u=[[1.0]]))
+    refused("admit no value: l = 3, u = 2", ls.Solver(no_base).solve, [3.0])
+    assert ls.Cones(second_order=3) == ls.Cones(second_order=(3,))
+    assert ls.QP(None, I2).P.shape == (2, 2)
+    assert ls.Schedule({}, {"a": 1, "b": 2}) == ls.Schedule({}, {"b": 2, "a": 1})
+    smooth = ls.Solver(ls.Smooth(lambda z, x: 0.5 * z @ z - x @ z, 1.0, 2))
+    np.testing.assert_allclose(smooth.solve([1.0, 2.0]).x, [1.0, 2.0])
+    np.testing.assert_allclose(smooth.solve_batch([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).x[2], [5.0, 6.0])
+
+
 def test_instances():
     solver = ls.Solver(qp())
     refused("no parameter map.*Affine", solver.solve, np.zeros(2))

@@ -315,3 +315,42 @@ def test_a_diagonal_family_needs_no_matrix():
     solver = ls.Solver(family)
     assert solver.plan.factors.inverse.shape == (1, 5000)
     np.testing.assert_allclose(solver.solve({}, **TIGHT).x, 1 / np.arange(1.0, 5001.0), atol=1e-6)
+
+
+@pytest.mark.parametrize("equilibrate", [True, False])
+def test_feasible_problems_are_never_called_infeasible(equilibrate):
+    """Whatever the units: P, A and the data scaled by 1e-8 to 1e8."""
+    rng = np.random.default_rng(0)
+    wrong = (ls.Status.PRIMAL_INFEASIBLE, ls.Status.DUAL_INFEASIBLE)
+    P, q, A, l, u = random_qp(0, n=5, equalities=1, inequalities=5)
+    cones = ls.Cones(nonnegative=3, second_order=(3,))
+    P2, A2, b, c = random_conic(0, cones, n=4)
+    for _ in range(12):
+        s, t, r = 10.0 ** rng.uniform(-8, 8, 3)
+        family = ls.QP(s * P, t * A, q=r * q, l=r * l, u=r * u, equilibrate=equilibrate)
+        assert ls.Solver(family).solve({}, max_iter=500).status not in wrong, (s, t, r)
+        conic = ls.Conic(s * P2, A2, cones, b=r * b, c=t * c, equilibrate=equilibrate)
+        assert ls.Solver(conic).solve({}, max_iter=500).status not in wrong, (s, t, r)
+
+
+@pytest.mark.parametrize(
+    ("P", "A", "data"),
+    [
+        (1.0, 1e-5, {"q": [0.0], "l": [1.0], "u": [np.inf]}),
+        (1e-5, 1.0, {"q": [-1.0], "l": [-np.inf], "u": [np.inf]}),
+        (1e-6, 1.0, {"q": [-1.0], "l": [0.0], "u": [np.inf]}),
+    ],
+)
+def test_far_optima_are_not_infeasible(P, A, data):
+    family = ls.QP([[P]], [[A]], **data)
+    assert ls.Solver(family).solve({}).status in (ls.Status.SOLVED, ls.Status.ITERATION_LIMIT)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e8])
+def test_large_cone_data_are_not_infeasible(size):
+    family = ls.Conic([[1.0]], [[-1.0]], ls.Cones(nonnegative=1))
+    unbounded_looking = ls.Solver(family).solve({"b": [0.0], "c": [-size]}, max_iter=50_000)
+    infeasible_looking = ls.Solver(family).solve({"b": [-size], "c": [0.0]}, max_iter=50_000)
+    for solution in (unbounded_looking, infeasible_looking):
+        assert solution.status == ls.Status.SOLVED
+        np.testing.assert_allclose(solution.x, size, rtol=1e-3)

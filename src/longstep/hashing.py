@@ -1,12 +1,17 @@
 """Content hashes: equal exactly for equal data."""
 
 import hashlib
+import sys
+import types
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import scipy.sparse as sp
+
+# What these functions do is a matter of versions, not of the family.
+_LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "scipy", "equinox", "longstep"}
 
 
 def content_hash(*items: Any) -> str:
@@ -32,25 +37,43 @@ def _feed(digest: Any, item: Any) -> None:
             _feed(digest, part)
     elif isinstance(item, str | int | float | bool | bytes | np.generic) or item is None:
         digest.update(f"{type(item).__name__} {item!r};".encode())
+    elif isinstance(item, type | types.ModuleType):
+        digest.update(f"name {item.__name__};".encode())
     elif callable(item):
         _feed_function(digest, item)
     else:
-        raise TypeError(f"cannot hash {type(item).__name__}")
+        raise TypeError(f"cannot hash a {type(item).__name__}, which a function of the family reads")
 
 
 def _feed_function(digest: Any, function: Any) -> None:
-    """A function by its name, code, constants and the data it closes over; never by its address."""
+    """A function by its code and all the data it reads (closure, defaults, globals, its object); never its address."""
+    name = getattr(function, "__qualname__", getattr(function, "__name__", ""))
+    module = getattr(function, "__module__", None) or ""
+    if name and module.split(".")[0] in _LIBRARIES:
+        _feed(digest, ("library", module, name))
+        return
+    inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+    if getattr(function, "__code__", None) is None and inner is not None:
+        _feed(digest, (inner, getattr(function, "args", ()), getattr(function, "keywords", {})))
+        return
     code = getattr(function, "__code__", None)
     if code is None:
-        inner = getattr(function, "func", None)
-        if inner is None:
-            raise TypeError(f"cannot hash {function!r}: use a plain function or functools.partial of one")
-        _feed(digest, (inner, function.args, function.keywords))
-        return
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        raise TypeError(f"cannot hash {function!r}: use a plain function")
     _feed(digest, ("function", function.__qualname__))
     _feed_code(digest, code)
-    _feed(digest, (tuple(cells), function.__defaults__ or ()))
+    _feed(digest, tuple(cell.cell_contents for cell in function.__closure__ or ()))
+    _feed(digest, (function.__defaults__ or (), function.__kwdefaults__ or {}))
+    for name in sorted(_global_names(code) & set(function.__globals__)):
+        value = function.__globals__[name]
+        # A function that calls itself is hashed already.
+        _feed(digest, (name, "itself" if value is function else value))
+    if getattr(function, "__self__", None) is not None:
+        _feed(digest, (type(function.__self__).__qualname__, vars(function.__self__)))
+
+
+def _global_names(code: Any) -> set[str]:
+    nested = [c for c in code.co_consts if hasattr(c, "co_code")]
+    return set(code.co_names).union(*map(_global_names, nested))
 
 
 def _feed_code(digest: Any, code: Any) -> None:

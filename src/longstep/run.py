@@ -91,7 +91,8 @@ class Limits(eqx.Module):
 class Progress(eqx.Module):
     """Where a run stands: `state` goes on until an instance ends, `best` is its best checked state.
 
-    `previous` is the state one step before `state`, for certificates of infeasibility. `report` holds the best
+    `previous` is the state one step before `state`, for certificates of infeasibility, which must hold at two checks
+    in a row: `suspect` is what the last one found. `report` holds the best
     state's objective and ∞-norm residuals.
     """
 
@@ -102,6 +103,7 @@ class Progress(eqx.Module):
     report: dict[str, Float[Array, "*N"]]
     best_violation: Float[Array, "*N"]
     status: Int[Array, "*N"]
+    suspect: Int[Array, "*N"]
     iterations: Int[Array, "*N"]
 
 
@@ -111,7 +113,17 @@ def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
     violation = residuals.violation(limits.eps_abs, limits.eps_rel)
     status = jnp.where(violation <= 1, _code(Status.SOLVED), _code(Status.RUNNING))
     violation = jnp.where(jnp.isnan(violation), jnp.inf, violation)
-    return Progress(jnp.int32(0), state, state, state, _report(residuals), violation, status, jnp.zeros_like(status))
+    return Progress(
+        jnp.int32(0),
+        state,
+        state,
+        state,
+        _report(residuals),
+        violation,
+        status,
+        jnp.zeros_like(status),
+        jnp.zeros_like(status),
+    )
 
 
 def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end: Any) -> Progress:
@@ -160,13 +172,15 @@ def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Lim
     violation = residuals.violation(limits.eps_abs, limits.eps_rel)
     failed = ~jnp.isfinite(violation)  # with NaN or ∞ in a residual
     status = jnp.where(failed, _code(Status.NUMERICAL_FAILURE), _code(Status.RUNNING))
+    suspect = jnp.zeros_like(status)
     if steady:
         # While θ varies, differences of iterates say nothing about rays.
         primal, dual = problem.algorithm.infeasible(
             problem.family, problem.instance, previous, state, limits.eps_infeasible
         )
-        status = jnp.where(dual & ~failed, _code(Status.DUAL_INFEASIBLE), status)
-        status = jnp.where(primal & ~failed, _code(Status.PRIMAL_INFEASIBLE), status)
+        suspect = jnp.where(dual, _code(Status.DUAL_INFEASIBLE), suspect)
+        suspect = jnp.where(primal, _code(Status.PRIMAL_INFEASIBLE), suspect)
+        status = jnp.where((suspect == p.suspect) & ~failed, jnp.maximum(status, suspect), status)
     status = jnp.where(violation <= 1, _code(Status.SOLVED), status)
     better = running & (violation < p.best_violation)
     return Progress(
@@ -177,6 +191,7 @@ def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Lim
         report=keep(_report(residuals), p.report, better),
         best_violation=jnp.where(better, violation, p.best_violation),
         status=jnp.where(running, status, p.status),
+        suspect=suspect,
         iterations=jnp.where(running, k, p.iterations),
     )
 
@@ -186,7 +201,7 @@ def judge(problem: Problem, state: Any, limits: Limits, count: int) -> Progress:
     p = begin(problem, state, limits)
     status = jnp.where(jnp.isfinite(p.best_violation), p.status, _code(Status.NUMERICAL_FAILURE))
     iterations = jnp.full_like(p.iterations, count)
-    return Progress(jnp.int32(count), None, None, None, p.report, p.best_violation, status, iterations)
+    return Progress(jnp.int32(count), None, None, None, p.report, p.best_violation, status, p.suspect, iterations)
 
 
 def _code(status: Status) -> Array:

@@ -30,7 +30,7 @@ _MESSAGES = {
     Status.RUNNING: "The solve has not ended.",
     Status.SOLVED: "Solved: the residuals and the gap are within eps_abs and eps_rel.",
     Status.ITERATION_LIMIT: (
-        "The iteration limit was reached first; the point is the best one seen. "
+        "The iteration limit was reached first; the point is the best one checked (with steps=… the last one). "
         "Raise max_iter, loosen eps_abs/eps_rel, or use another schedule."
     ),
     Status.TIME_LIMIT: (
@@ -43,7 +43,7 @@ _MESSAGES = {
         "The objective is unbounded below (dual infeasible): moving along `ray_x` lowers it forever."
     ),
     Status.NUMERICAL_FAILURE: (
-        "The iterates stopped being finite; the point is the best one seen. "
+        "The iterates stopped being finite; the point is the best one checked (with steps=… the last one). "
         "Use float64, smaller steps in the schedule, or check the scale of the data."
     ),
 }
@@ -82,7 +82,11 @@ class Residuals(eqx.Module):
             (self.gap, self.gap_scale),
         )
         # With both tolerances zero, points must still compare, and a residual of 0 still count as met.
-        ratios = [r / jnp.maximum(eps_abs + eps_rel * scale, 1e-30) for r, scale in pairs]
+        most = jnp.finfo(self.primal.dtype).max
+        ratios = [
+            jnp.where(jnp.isfinite(r), jnp.minimum(r / jnp.maximum(eps_abs + eps_rel * scale, 1e-30), most), r)
+            for r, scale in pairs
+        ]
         return jnp.maximum(jnp.maximum(ratios[0], ratios[1]), ratios[2])
 
 

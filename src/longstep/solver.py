@@ -101,7 +101,7 @@ class Solver:
         limit.
 
         `steps=K` takes exactly K steps instead, with no check on the way: the same work for every instance. The
-        status then says whether the last point meets the tolerances.
+        status then says whether the last point meets the tolerances; infeasibility is not looked for.
         """
         clock, budget = _Clock(time_limit), _Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
@@ -196,15 +196,19 @@ class Solver:
     def _limits(self, eps_abs: float, eps_rel: float, eps_infeasible: float | None, check_every: int) -> Limits:
         if not (0 <= eps_abs < np.inf and 0 <= eps_rel < np.inf):
             raise ValueError(f"eps_abs and eps_rel must be finite and not negative, got {eps_abs} and {eps_rel}")
-        if check_every < 1:
+        if not 1 <= check_every <= 1_000_000_000:
             raise ValueError(f"check_every must be at least 1, got {check_every}")
         eps = self.algorithm.eps_infeasible if eps_infeasible is None else eps_infeasible
+        if not 0 <= eps < 1:
+            raise ValueError(f"eps_infeasible must lie in [0, 1), got {eps}")
         number = self.family.dtype.type
         return Limits(number(eps_abs), number(eps_rel), number(eps), np.int32(check_every))
 
     def _start(self, warm: "Solution | Point", batch: tuple[int, ...]) -> Point:
         """A warm start as columns, checked."""
         m = getattr(self.family, "m", 0)
+        if not isinstance(warm, Solution | Point):
+            raise TypeError(f"a warm start is a Solution or a Point(x, y, s), got {type(warm).__name__}")
 
         def convert(name: str, value: Any, rows: int) -> Any:
             if value is None:
@@ -235,7 +239,8 @@ class Solver:
                 k = min(k + max(int(np.asarray(limits.check_every)), 20), max_iter)
                 progress = programs.advanced(self._key, self._leaves, encoded, progress, limits, first, k)
             point = programs.extracted(self._key, self._leaves, encoded, progress)
-        left = Status.TIME_LIMIT if int(progress.k) < max_iter else Status.ITERATION_LIMIT
+        timed_out = clock.limit is not None and int(progress.k) < max_iter
+        left = Status.TIME_LIMIT if timed_out else Status.ITERATION_LIMIT
         status = np.asarray(progress.status)
         status = np.where(status == Status.RUNNING, left, status)
         rays = None
@@ -269,8 +274,8 @@ class _Budget:
         if steps is not None and time_limit is not None:
             raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
         self.fixed, self.max_iter = steps is not None, int(max_iter if steps is None else steps)
-        if self.max_iter < 0:
-            raise ValueError(f"the number of steps must not be negative, got {self.max_iter}")
+        if not 0 <= self.max_iter <= 1_000_000_000:
+            raise ValueError(f"the number of steps must not be negative or over 1,000,000,000, got {self.max_iter}")
 
 
 class _Clock:

@@ -58,14 +58,17 @@ def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], dic
                 raise FileFormatError(
                     f"{path} has format version {version}; this longstep reads up to {newest}. Upgrade longstep"
                 )
+            text, stated = header["metadata"], header["hash"]
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileFormatError:
+        raise
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
-    except (SafetensorError, KeyError, UnicodeDecodeError, IsADirectoryError, OSError) as error:
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise FileFormatError(f"{path} is damaged or is not a longstep file ({error})") from error
-    if _hash(kind, version, arrays, header["metadata"]) != header["hash"]:
+    if _hash(kind, version, arrays, text) != stated:
         raise FileFormatError(f"{path} is damaged: its content does not match its hash")
-    return arrays, json.loads(header["metadata"])
+    return arrays, json.loads(text)
 
 
 def _hash(kind: str, version: int, arrays: Mapping[str, np.ndarray], text: str) -> str:

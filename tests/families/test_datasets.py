@@ -187,3 +187,12 @@ def test_workers_give_the_same_optima():
     family, X = quadcopter.family(), quadcopter.sample_many(20, seed=0)
     alone, together = (ls.solve_references(family, X, cache=False, jobs=j, progress=False) for j in (1, 2))
     np.testing.assert_array_equal(alone.x, together.x)
+
+
+def test_samplers_may_return_lists_and_references_are_float64():
+    family = ls.Quadratic(np.eye(2), parameter=ls.Affine(q=np.eye(2)))
+    data = ls.Dataset.sample(family, lambda r: [r.normal(), 100 + r.normal()], {"train": 2}, cache=False, **QUIET)
+    assert (data.train.parameters[:, 1] > 90).all()
+    narrow = ls.Composite(ls.Quadratic(np.diag([1.0, 3.0]), q=[-1.0, 2.0], dtype="float32"), ls.L1(0.3))
+    o = ls.solve_references(narrow, [{}], accuracy=1e-12, cache=False, **QUIET)
+    np.testing.assert_allclose(o.x[0], [0.7, -1.7 / 3], atol=1e-14)

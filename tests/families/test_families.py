@@ -9,6 +9,8 @@ from longstep.experiments import quadcopter
 
 from ..helpers import CONES, random_conic, random_qp
 
+SCALE = 1.0
+
 
 def test_parameters_and_named_data_give_the_same_instance():
     family = quadcopter.family()
@@ -86,6 +88,25 @@ def test_functions_are_hashed_by_what_they_do():
     def make(scale, shift=0.0):
         return ls.Smooth(lambda z, x: scale * z @ z + shift, 2.0, 2).content_hash()
 
+    def reads_a_global():
+        return ls.Smooth(lambda z, x: SCALE * z @ z, 2.0, 2).content_hash()
+
+    global SCALE  # noqa: PLW0603 (what a user's notebook does)
+    before = reads_a_global()
+    SCALE = 2.0
+    assert before != reads_a_global()
+    SCALE = 1.0
+    assert before == reads_a_global()
+
+    class Holder:
+        def __init__(self, scale):
+            self.scale = scale
+
+        def objective(self, z, x):
+            return self.scale * z @ z
+
+    hashes = {ls.Smooth(Holder(s).objective, 2.0, 2).content_hash() for s in (1.0, 2.0, 1.0)}
+    assert len(hashes) == 2
     assert make(1.0) == make(1.0)
     assert make(1.0) != make(2.0)
     assert make(np.eye(2)) == make(np.eye(2))

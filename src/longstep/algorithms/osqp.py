@@ -127,23 +127,24 @@ class OSQP(Algorithm):
         return Point(x, y, z)
 
     def infeasible(self, family, instance, previous, state, eps):  # noqa: D102
-        # Differences of successive iterates converge to certificates (Banjac, Goulart, Stellato, Boyd 2019).
+        # Differences of successive iterates converge to certificates (Banjac, Goulart, Stellato, Boyd 2019). "Small" is
+        # measured against the largest entries of P, A and q, so that a change of units does not change the verdict.
         matrices, s = family.matrices, family.matrices.scaling
         e, d = along(s.e, state.z), along(s.d, state.w)
         dw, dy = state.w - previous.w, _cut(instance, state.y - previous.y)
 
         size = max_norm(dy * e)
-        support = _support(instance, dy)
-        primal = (size > 0) & (support < -eps * size) & (max_norm(matrices.A.rmv(dy) / d) < eps * size)
+        bounds = jnp.maximum(max_norm(_finite(instance.l) / e), max_norm(_finite(instance.u) / e))
+        grows = _support(instance, dy) < -eps * jnp.minimum(bounds, 1.0) * size
+        primal = (size > 0) & grows & (max_norm(matrices.A.rmv(dy) / d) < eps * matrices.size_A * size)
 
         size = max_norm(dw * d)
-        Adw = matrices.A.mv(dw) / e
+        Adw, level = matrices.A.mv(dw) / e, eps * matrices.size_A * size
         recedes = jnp.all(
-            ((Adw <= eps * size) | ~jnp.isfinite(instance.u)) & ((Adw >= -eps * size) | ~jnp.isfinite(instance.l)),
-            axis=0,
+            ((Adw <= level) | ~jnp.isfinite(instance.u)) & ((Adw >= -level) | ~jnp.isfinite(instance.l)), axis=0
         )
-        descends = inner(instance.q, dw) / s.c < -eps * size
-        flat = max_norm(matrices.P.mv(dw) / (d * s.c)) < eps * size
+        descends = inner(instance.q, dw) / s.c < -eps * max_norm(instance.q / (d * s.c)) * size
+        flat = max_norm(matrices.P.mv(dw) / (d * s.c)) <= eps * matrices.size_P * size
         return primal, (size > 0) & descends & flat & recedes
 
     def rays(self, family, instance, previous, state):  # noqa: D102
@@ -153,9 +154,11 @@ class OSQP(Algorithm):
 
 def _support(instance, y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
     """u'y₊ + l'y₋, the support function of [l, u]; y has no part along infinite bounds."""
-    u = jnp.where(jnp.isfinite(instance.u), instance.u, 0.0)
-    l = jnp.where(jnp.isfinite(instance.l), instance.l, 0.0)
-    return inner(u, jnp.maximum(y, 0.0)) + inner(l, jnp.minimum(y, 0.0))
+    return inner(_finite(instance.u), jnp.maximum(y, 0.0)) + inner(_finite(instance.l), jnp.minimum(y, 0.0))
+
+
+def _finite(bound: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
+    return jnp.where(jnp.isfinite(bound), bound, 0.0)
 
 
 def _cut(instance, dy: Float[Array, "m *N"]) -> Float[Array, "m *N"]:

@@ -177,10 +177,14 @@ class SCS(Algorithm):
         matrices, s, n = family.matrices, family.matrices.scaling, family.n
         x, y, slack = state.u[:n], state.u[n:], state.v[n:]
         e, d = along(s.e, y), along(s.d, x)
-        growth, descent = -inner(instance.b, y) * instance.size, -inner(instance.c, x) * instance.size
-        primal = (growth > 0) & (max_norm(matrices.A.rmv(y) / d) <= eps * growth)
-        stays = jnp.maximum(max_norm((matrices.A.mv(x) + slack) / e), max_norm(matrices.P.mv(x) / d))
-        return primal, (descent > 0) & (stays <= eps * descent)
+        # b and c have size one here. As in the QP case, "small" is also measured against the entries of P and A.
+        growth, descent = -inner(instance.b, y), -inner(instance.c, x)
+        Aty, Px = max_norm(matrices.A.rmv(y) / d), max_norm(matrices.P.mv(x) / d)
+        moved = max_norm((matrices.A.mv(x) + slack) / e)
+        size_y, size_x = eps * max_norm(y * e), eps * max_norm(x * d)
+        primal = (growth > 0) & (Aty <= eps * growth) & (Aty <= matrices.size_A * size_y)
+        still = (Px <= matrices.size_P * size_x) & (moved <= matrices.size_A * size_x)
+        return primal, (descent > 0) & (jnp.maximum(moved, Px) <= eps * descent) & still
 
     def rays(self, family, instance, previous, state):  # noqa: D102
         return self._point(family, instance, state, jnp.ones_like(state.tau))

@@ -50,7 +50,7 @@ class Family(eqx.Module):
 
     def single(self, parameter: Any) -> Any:
         """One parameter as a batch of one."""
-        return jax.tree.map(lambda a: np.asarray(a)[None], parameter)
+        return jax.tree.map(lambda a: np.asarray(a)[None], plain(parameter))
 
     def instance(self, parameter: Any) -> Any:
         """The checked, working instance of one parameter."""
@@ -127,12 +127,21 @@ def resolve_dtype(dtype: Any) -> np.dtype:
     resolved: np.dtype = np.dtype(dtype)
     if resolved.name not in ("float32", "float64"):
         raise ValueError(f"dtype must be float32 or float64, got {resolved}")
-    if resolved.name == "float64" and not jax.config.read("jax_enable_x64"):
+    if resolved.name == "float64" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64:
         raise ValueError(
             "float64 was asked for but JAX is in 32-bit mode. Run "
             '`jax.config.update("jax_enable_x64", True)` before any JAX computation, or pass dtype="float32".'
         )
     return resolved
+
+
+def plain(parameter: Any) -> Any:
+    """Lists of numbers as arrays; other parameters, pytrees included, as they are."""
+
+    def numbers(p: Any) -> bool:
+        return all(map(numbers, p)) if isinstance(p, list | tuple) else isinstance(p, int | float | np.number)
+
+    return np.asarray(parameter) if isinstance(parameter, list | tuple) and numbers(parameter) else parameter
 
 
 def count_parameters(parameters: Any) -> int:
@@ -180,6 +189,9 @@ def _named(parameters: Any, base: Mapping) -> dict:
             parameters = {k: np.stack([np.asarray(p[k], np.float64) for p in parameters]) for k in keys}
         except ValueError:
             raise ValueError("the instances of a batch differ in their shapes") from None
+        for name, value in parameters.items():
+            if value.ndim != 2:
+                raise ValueError(f"{name} of an instance must be a vector, got shape {value.shape[1:]}")
     unknown = sorted(set(parameters) - set(base))
     if unknown:
         raise ValueError(f"unknown instance data {', '.join(unknown)}; this family has {', '.join(base)}")
@@ -189,8 +201,8 @@ def _named(parameters: Any, base: Mapping) -> dict:
 def check_square(name: str, matrix: sp.csr_array) -> None:
     """Refuse a quadratic term that is not square, finite, symmetric and positive semidefinite."""
     n = matrix.shape[0]
-    if matrix.shape != (n, n):
-        raise ValueError(f"{name} must be square, got shape {matrix.shape}")
+    if matrix.shape != (n, n) or n == 0:
+        raise ValueError(f"{name} must be square, with at least one row, got shape {matrix.shape}")
     if not np.isfinite(matrix.data).all():
         raise ValueError(f"{name} has NaN or infinite entries")
     asymmetry = abs(matrix - matrix.T)

@@ -35,6 +35,11 @@ class Composite(Family):
             raise TypeError(
                 f"the second part must be a Prox (L1, Box, NonNegative, Zero, CustomProx), got {type(g).__name__}"
             )
+        for name, value in vars(g).items():
+            if np.ndim(value) and np.shape(value) != (smooth.n,):
+                raise ValueError(
+                    f"{name} of {type(g).__name__} has shape {np.shape(value)}, the problem {smooth.n} unknowns"
+                )
         self.smooth, self.g, self.n, self.dtype = smooth, g, smooth.n, smooth.dtype
 
     @property

@@ -51,7 +51,7 @@ class Conic(ConstrainedFamily):
 
     def __init__(
         self,
-        P: ArrayLike2D,
+        P: ArrayLike2D | None,
         A: ArrayLike2D,
         cones: Cones,
         *,
@@ -62,15 +62,15 @@ class Conic(ConstrainedFamily):
         dtype: Any = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
-        P, A = check_matrices(P, A)
-        self.n, self.m, self.cones = P.shape[0], A.shape[0], cones
+        square, rows = check_matrices(P, A)
+        self.n, self.m, self.cones = square.shape[0], rows.shape[0], cones
         if cones.size != self.m:
             raise ValueError(f"the cones take {cones.size} rows but A has {self.m}: {cones!r}")
         values = {"b": optional_vector("b", b, self.m), "c": optional_vector("c", c, self.n)}
         if parameter is not None:
             parameter.check({"b": self.m, "c": self.n})
         self.parameter = parameter
-        self.host = Host(P, A, values, bool(equilibrate))
+        self.host = Host(square, rows, values, bool(equilibrate))
         scaled = Equilibrated(self.host, cones.blocks(), None)
         everything = np.arange(self.m)
         self.matrices = scaled.matrices(self.dtype, everything)

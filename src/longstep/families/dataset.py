@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..hashing import content_hash
-from .base import Family
+from .base import Family, plain
 from .reference import Optima, solve_references
 
 
@@ -74,7 +74,7 @@ class Dataset:
             if size < 1:
                 raise ValueError(f"split {name!r} needs at least one instance, got {size}")
             rng = np.random.default_rng([seed, *name.encode()])
-            parameters = [sampler(rng) for _ in range(size)]
+            parameters = [plain(sampler(rng)) for _ in range(size)]
             drawn[name] = jax.tree.map(lambda *leaves: np.stack([np.asarray(a) for a in leaves]), *parameters)
         return Dataset.from_parameters(
             family, drawn, references=references, accuracy=accuracy, cache=cache, jobs=jobs, progress=progress

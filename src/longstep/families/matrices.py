@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jaxtyping import Array, Float
 
 from ..linalg.factor import Gram
 from ..linalg.matrix import ArrayLike2D, Matrix, make_matrix, to_csr
@@ -35,13 +36,16 @@ class Host:
 class Matrices(eqx.Module):
     """The equilibrated P̄ = c·D P D and Ā = E A D, which algorithms use, with the scaling back to user's units.
 
-    `fixed` is a further constant part of every Gram matrix, or absent.
+    `fixed` is a further constant part of every Gram matrix, or absent; `size_P` and `size_A` are the largest entries
+    of the user's own P and A, against which certificates of infeasibility are judged.
     """
 
     P: Matrix
     A: Matrix
     fixed: Matrix | None
     scaling: Scaling
+    size_P: Float[Array, ""]
+    size_A: Float[Array, ""]
     n: int = eqx.field(static=True)
     m: int = eqx.field(static=True)
     diagonal: bool = eqx.field(static=True)
@@ -75,19 +79,21 @@ class ConstrainedFamily(NamedFamily):
         return self.mapped is not None and not is_named(parameters)
 
 
-def check_matrices(P: ArrayLike2D, A: ArrayLike2D) -> tuple[sp.csr_array, sp.csr_array]:
+def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array, sp.csr_array]:
     """P and A as float64 CSR; bad shapes, NaN and indefinite P are refused."""
-    P, A = to_csr(P), to_csr(A)
-    check_square("P", P)
-    check_linear("A", A, P.shape[0])
-    spectrum("P", P)
-    return P, A
+    rows = to_csr(A)
+    square = sp.csr_array((rows.shape[1], rows.shape[1])) if P is None else to_csr(P)
+    check_square("P", square)
+    check_linear("A", rows, square.shape[0])
+    spectrum("P", square)
+    return square, rows
 
 
 class Equilibrated:
     """P, A and the scalings on the host in float64, from which a family builds its working data."""
 
     def __init__(self, host: Host, blocks: np.ndarray, cost: np.ndarray | None):
+        self.host = host
         m, n = host.A.shape
         self.d, self.e, self.c = np.ones(n), np.ones(m), 1.0
         if host.equilibrate:
@@ -103,10 +109,16 @@ class Equilibrated:
             A=make_matrix(A, dtype),
             fixed=None if fixed is None else make_matrix(fixed, dtype),
             scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
+            size_P=jnp.asarray(_largest(self.host.P), dtype),
+            size_A=jnp.asarray(_largest(self.host.A), dtype),
             n=self.P.shape[0],
             m=A.shape[0],
             diagonal=_gram_is_diagonal(self.P, self.A),
         )
+
+
+def _largest(M: sp.csr_array) -> float:
+    return float(np.max(np.abs(M.data), initial=0.0))
 
 
 def _gram_is_diagonal(P: sp.csr_array, A: sp.csr_array) -> bool:

@@ -52,7 +52,7 @@ class QP(ConstrainedFamily):
 
     def __init__(
         self,
-        P: ArrayLike2D,
+        P: ArrayLike2D | None,
         A: ArrayLike2D,
         *,
         q: Any = None,
@@ -65,8 +65,8 @@ class QP(ConstrainedFamily):
         dtype: Any = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
-        P, A = check_matrices(P, A)
-        self.n, self.m = P.shape[0], A.shape[0]
+        square, rows = check_matrices(P, A)
+        self.n, self.m = square.shape[0], rows.shape[0]
         values: dict[str, Any] = {
             "q": optional_vector("q", q, self.n),
             "l": _bound(optional_vector("l", l, self.m, infinite=True)),
@@ -76,7 +76,7 @@ class QP(ConstrainedFamily):
             parameter.check({"q": self.n, "l": self.m, "u": self.m})
         self.parameter = parameter
         kinds = _RowKinds(values, parameter, equalities, free, self.m)
-        self.host = Host(P, A, values, bool(equilibrate), kinds)
+        self.host = Host(square, rows, values, bool(equilibrate), kinds)
         if values["l"] is not None and values["u"] is not None:
             self._check_bounds(values["l"][None], values["u"][None])
         self.equality = jnp.asarray(np.asarray(kinds.equality)[kinds.bounded])
@@ -181,7 +181,7 @@ class _RowKinds:
         self.free, self.bounded = np.flatnonzero(self.is_free), np.flatnonzero(~self.is_free)
         self.order = np.argsort(np.concatenate([self.bounded, self.free]))
         # Rows whose bounds move alike keep their distance: only the others need a look at every parameter.
-        self.can_cross = parameter is not None and not parameter.same_rows("l", "u", m).all()
+        self.can_cross = parameter is not None and not (known and parameter.same_rows("l", "u", m).all())
 
 
 def _mask(name: str, chosen: Any, m: int) -> np.ndarray | None:

@@ -59,6 +59,8 @@ def solve_references(
     around the call say where the work is done.
     """
     count = family.count(parameters)
+    if count == 0:
+        raise ValueError("there are no parameters to solve for")
     folder = _folder(cache)
     starts = list(range(0, count, _CHUNK))
     parts: dict[int, Optima] = {}
@@ -125,12 +127,36 @@ def _(family: Quadratic):
 
 @_worker.register
 def _(family: Smooth):
-    return functools.partial(_solve_smooths, family), lambda parameters: parameters
+    return functools.partial(_solve_smooths, _wide(family)), lambda parameters: parameters
 
 
 @_worker.register
 def _(family: Composite):
-    return functools.partial(_solve_composites, family, _parts(family)), lambda parameters: parameters
+    wide = _wide(family)
+    return functools.partial(_solve_composites, wide, _parts(wide)), lambda parameters: parameters
+
+
+def _wide(family: Any) -> Any:
+    """The same family in float64: references are never made in less."""
+    if family.dtype == np.float64:
+        return family
+    with jax.enable_x64(True):
+        if isinstance(family, Composite):
+            return Composite(_wide(family.smooth), family.g)
+        if isinstance(family, Quadratic):
+            return Quadratic(family.P, q=family.host.q, parameter=family.parameter, lower_bound=family.lower_bound)
+        options = {"strong_convexity": family.strong_convexity, "gradient": family.gradient_given}
+        return Smooth(family.function, family.lipschitz, family.n, **options)
+
+
+def _in_float64(work: Callable) -> Callable:
+    # The switch is local to the thread that does the work.
+    @functools.wraps(work)
+    def widened(*arguments: Any) -> Any:
+        with jax.enable_x64(True):
+            return work(*arguments)
+
+    return widened
 
 
 def _solve_qps(P: Any, A: Any, data: dict, first: int, accuracy: float) -> Optima:
@@ -151,6 +177,7 @@ def _solve_quadratics(P: np.ndarray, data: dict, first: int, accuracy: float) ->
     return _stack([require(quadratic_optimum(P, q, w), accuracy, w) for q, w in rows])
 
 
+@_in_float64
 def _solve_smooths(family: Smooth, parameters: Any, first: int, accuracy: float) -> Optima:
     instances = family.instances(parameters)
     value = jax.jit(lambda z, i: family.objective(i, z))
@@ -173,6 +200,7 @@ def _solve_smooths(family: Smooth, parameters: Any, first: int, accuracy: float)
     return _stack(out)
 
 
+@_in_float64
 def _solve_composites(family: Composite, parts: "_Parts", parameters: Any, first: int, accuracy: float) -> Optima:
     instances = family.instances(parameters)
     points = np.array(_accelerated(family, instances, 200)).T

@@ -21,6 +21,7 @@ from .base import (
     count_parameters,
     is_named,
     optional_vector,
+    plain,
     resolve_dtype,
     spectrum,
 )
@@ -55,6 +56,7 @@ class Smooth(Differentiable):
     dtype: np.dtype = eqx.field(static=True)
     function: Callable = eqx.field(static=True)
     gradient_function: Callable = eqx.field(static=True)
+    gradient_given: Callable | None = eqx.field(static=True)
     lipschitz: float = eqx.field(static=True)
     strong_convexity: float = eqx.field(static=True)
     lower_bound: float | None = eqx.field(static=True)
@@ -73,6 +75,7 @@ class Smooth(Differentiable):
         self.dtype = resolve_dtype(dtype)
         self.n = int(n)
         self.function = objective
+        self.gradient_given = gradient
         self.gradient_function = jax.grad(objective) if gradient is None else gradient
         self.lipschitz, self.strong_convexity = float(lipschitz), float(strong_convexity)
         self.lower_bound = None if lower_bound is None else float(lower_bound)
@@ -83,6 +86,7 @@ class Smooth(Differentiable):
 
     def encode(self, parameters: Any) -> "_Leading":
         """The parameters themselves, as arrays of the family's precision; instances stay on the leading axis."""
+        parameters = plain(parameters)
         count_parameters(parameters)
 
         def convert(path, leaf):
@@ -93,6 +97,12 @@ class Smooth(Differentiable):
             return checked(name, array, array.shape).astype(self.dtype)
 
         return _Leading(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
+
+    def count(self, parameters: Any) -> int:  # noqa: D102
+        return count_parameters(plain(parameters))
+
+    def select(self, parameters: Any, index: np.ndarray) -> Any:  # noqa: D102
+        return super().select(plain(parameters), index)
 
     def decode(self, encoded: "_Leading") -> "_Leading":  # noqa: D102
         return encoded
@@ -111,7 +121,7 @@ class Smooth(Differentiable):
         return _columnwise(self.gradient_function, z, instances, -1)
 
     def hashed(self) -> tuple:  # noqa: D102
-        return self.function, self.lipschitz, self.strong_convexity, self.n
+        return self.function, self.gradient_given, self.lipschitz, self.strong_convexity, self.lower_bound, self.n
 
 
 class _Leading(eqx.Module):
@@ -166,10 +176,10 @@ class Quadratic(Differentiable, NamedFamily):
         dtype: Any = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
-        P = to_csr(P)
-        check_square("P", P)
-        eigenvalues = spectrum("P", P)
-        self.n = P.shape[0]
+        matrix = to_csr(P)
+        check_square("P", matrix)
+        eigenvalues = spectrum("P", matrix)
+        self.n = matrix.shape[0]
         if eigenvalues[-1] <= 0:
             raise ValueError("P is zero: the problem is linear and has no minimiser")
         self.lipschitz = float(eigenvalues[-1])
@@ -180,8 +190,8 @@ class Quadratic(Differentiable, NamedFamily):
         if parameter is not None:
             parameter.check({"q": self.n})
         self.parameter = parameter
-        self.host = _QuadraticHost(P, optional_vector("q", q, self.n))
-        self.matrix = make_matrix(P, self.dtype)
+        self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n))
+        self.matrix = make_matrix(matrix, self.dtype)
         everything = {"q": np.arange(self.n)}
         self.mapped = working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
 

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import operator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,6 +14,10 @@ from jaxtyping import Array, Float
 from .matrix import product, two_norm
 
 
+def _sizes(sizes: Any) -> tuple[int, ...]:
+    return (sizes,) if isinstance(sizes, int) else tuple(operator.index(k) for k in sizes)
+
+
 class Cones(eqx.Module):
     """K = {0}^zero × R₊^nonnegative × second-order cones × semidefinite cones, rows in this order.
 
@@ -19,14 +25,14 @@ class Cones(eqx.Module):
     k(k+1)/2 rows: the lower triangle by columns, off-diagonal entries times √2 (as in SCS).
     """
 
-    zero: int = eqx.field(static=True, default=0)
-    nonnegative: int = eqx.field(static=True, default=0)
-    second_order: tuple[int, ...] = eqx.field(static=True, default=(), converter=tuple)
-    semidefinite: tuple[int, ...] = eqx.field(static=True, default=(), converter=tuple)
+    zero: int = eqx.field(static=True, default=0, converter=operator.index)
+    nonnegative: int = eqx.field(static=True, default=0, converter=operator.index)
+    second_order: tuple[int, ...] = eqx.field(static=True, default=(), converter=_sizes)
+    semidefinite: tuple[int, ...] = eqx.field(static=True, default=(), converter=_sizes)
 
     def __check_init__(self):
         sizes = (self.zero, self.nonnegative, *self.second_order, *self.semidefinite)
-        if any(not isinstance(k, int | np.integer) or k < 0 for k in sizes):
+        if any(k < 0 for k in sizes):
             raise ValueError(f"cone sizes must be non-negative integers, got {self!r}")
         if any(k == 0 for k in (*self.second_order, *self.semidefinite)):
             raise ValueError(f"second-order and semidefinite cones need a size of at least 1, got {self!r}")

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float, Int
 
-ArrayLike2D: TypeAlias = "np.ndarray | sp.spmatrix | sp.sparray | jax.Array"
+ArrayLike2D: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray | jax.Array | list
 
 # A gathered entry costs about as much as this many dense ones (measured on batches of 100–1000 columns).
 _GATHER_COST = 6

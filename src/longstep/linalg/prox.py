@@ -2,12 +2,25 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .matrix import along
+
+
+def _numbers(value: Any) -> np.ndarray:
+    return np.asarray(value, np.float64)
+
+
+def _fit(value: Any, z: Float[Array, "n *N"]) -> Float[Array, "..."]:
+    """A number or a vector in the precision of z, shaped to broadcast against it."""
+    value = jnp.asarray(value, z.dtype)
+    return along(value, z) if value.ndim else value
 
 
 class Prox(eqx.Module):
@@ -33,15 +46,19 @@ class Zero(Prox):
 
 
 class L1(Prox):
-    """g(z) = weight·‖z‖₁; the prox is the soft threshold at t·weight."""
+    """g(z) = Σ weightᵢ|zᵢ|, one weight or one for every coordinate; the prox is the soft threshold at t·weight."""
 
-    weight: float
+    weight: np.ndarray = eqx.field(converter=_numbers)
+
+    def __check_init__(self):
+        if not (np.isfinite(self.weight) & (np.asarray(self.weight) >= 0)).all() or np.ndim(self.weight) > 1:
+            raise ValueError(f"L1 needs a finite weight ≥ 0, or a vector of them, got {self.weight}")
 
     def value(self, z):  # noqa: D102
-        return self.weight * jnp.sum(jnp.abs(z), axis=0)
+        return jnp.sum(_fit(self.weight, z) * jnp.abs(z), axis=0)
 
     def prox(self, v, t):  # noqa: D102
-        return jnp.sign(v) * jnp.maximum(jnp.abs(v) - t * self.weight, 0.0)
+        return jnp.sign(v) * jnp.maximum(jnp.abs(v) - t * _fit(self.weight, v), 0.0)
 
 
 class NonNegative(Prox):
@@ -57,33 +74,30 @@ class NonNegative(Prox):
 class Box(Prox):
     """The indicator of low ≤ z ≤ high (scalars or vectors; infinite bounds allowed)."""
 
-    low: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    high: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    low: np.ndarray = eqx.field(converter=_numbers)
+    high: np.ndarray = eqx.field(converter=_numbers)
 
     def __check_init__(self):
-        if bool(jnp.any(self.low > self.high)) or bool(jnp.any(jnp.isnan(self.low) | jnp.isnan(self.high))):
-            raise ValueError("Box needs low ≤ high everywhere, without NaN")
-
-    def _bounds(self, z):
-        return [along(b, z) if b.ndim else b for b in (self.low, self.high)]
+        if np.ndim(self.low) > 1 or np.ndim(self.high) > 1 or not np.all(self.low <= self.high):
+            raise ValueError("Box needs low ≤ high everywhere, without NaN, as numbers or vectors")
 
     def value(self, z):  # noqa: D102
-        low, high = self._bounds(z)
+        low, high = _fit(self.low, z), _fit(self.high, z)
         return jnp.where(jnp.all((z >= low) & (z <= high), axis=0), 0.0, jnp.inf)
 
     def prox(self, v, t):  # noqa: D102
-        low, high = self._bounds(v)
+        low, high = _fit(self.low, v), _fit(self.high, v)
         return jnp.clip(v, low, high)
 
 
 class CustomProx(Prox):
-    """Any other g: `value(z)` and `prox(v, t)` as functions of one vector or of columns."""
+    """Any other g: `value(z)` and `prox(v, t)` as functions of one vector."""
 
     value_function: Callable = eqx.field(static=True)
     prox_function: Callable = eqx.field(static=True)
 
     def value(self, z):  # noqa: D102
-        return self.value_function(z)
+        return self.value_function(z) if z.ndim == 1 else jax.vmap(self.value_function, -1)(z)
 
     def prox(self, v, t):  # noqa: D102
-        return self.prox_function(v, t)
+        return self.prox_function(v, t) if v.ndim == 1 else jax.vmap(self.prox_function, (-1, None), -1)(v, t)

@@ -30,7 +30,7 @@ class Schedule:
 
     def __init__(self, varying: Mapping[str, Iterable], steady: Mapping[str, float], *, warm: bool = False):
         self._steady = {name: float(value) for name, value in steady.items()}
-        self._varying = {name: np.array(list(values), np.float64) for name, values in varying.items()}
+        self._varying = {name: np.array(values, np.float64, ndmin=0) for name, values in varying.items()}
         self.warm = bool(warm)
         if not self._steady:
             raise ValueError("a schedule needs a steady state, for example Schedule({}, {'step': 0.1})")
@@ -99,14 +99,13 @@ class Schedule:
         if not isinstance(other, Schedule):
             return NotImplemented
         return (
-            self.names == other.names
-            and self._steady == other._steady
+            self._steady == other._steady
             and self.warm == other.warm
             and all(np.array_equal(self._varying[k], other._varying[k]) for k in self.names)
         )
 
     def __hash__(self) -> int:
-        return hash(self.to_json())
+        return hash(json.dumps(json.loads(self.to_json()), sort_keys=True))
 
     def to_json(self) -> str:
         """The schedule as JSON; `Schedule.from_json` gives an equal one."""
