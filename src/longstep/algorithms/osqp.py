@@ -128,7 +128,7 @@ class OSQP(Algorithm):
 
     def infeasible(self, family, instance, previous, state, eps):  # noqa: D102
         # Differences of successive iterates converge to certificates (Banjac, Goulart, Stellato, Boyd 2019). "Small" is
-        # measured against the largest entries of P, A and q, so that a change of units does not change the verdict.
+        # measured against the entries of P and A where these are small themselves, and against q.
         matrices, s = family.matrices, family.matrices.scaling
         e, d = along(s.e, state.z), along(s.d, state.w)
         dw, dy = state.w - previous.w, _cut(instance, state.y - previous.y)

@@ -37,7 +37,7 @@ class Matrices(eqx.Module):
     """The equilibrated P̄ = c·D P D and Ā = E A D, which algorithms use, with the scaling back to user's units.
 
     `fixed` is a further constant part of every Gram matrix, or absent; `size_P` and `size_A` are the largest entries
-    of the user's own P and A, against which certificates of infeasibility are judged.
+    of the user's own P and A, or one if that is less, against which certificates of infeasibility are judged.
     """
 
     P: Matrix
@@ -109,16 +109,17 @@ class Equilibrated:
             A=make_matrix(A, dtype),
             fixed=None if fixed is None else make_matrix(fixed, dtype),
             scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
-            size_P=jnp.asarray(_largest(self.host.P), dtype),
-            size_A=jnp.asarray(_largest(self.host.A), dtype),
+            size_P=jnp.asarray(_size(self.host.P), dtype),
+            size_A=jnp.asarray(_size(self.host.A), dtype),
             n=self.P.shape[0],
             m=A.shape[0],
             diagonal=_gram_is_diagonal(self.P, self.A),
         )
 
 
-def _largest(M: sp.csr_array) -> float:
-    return float(np.max(np.abs(M.data), initial=0.0))
+def _size(M: sp.csr_array) -> float:
+    """The largest entry, and at most one: large entries must not make a certificate easier to pass."""
+    return min(1.0, float(np.max(np.abs(M.data), initial=0.0)))
 
 
 def _gram_is_diagonal(P: sp.csr_array, A: sp.csr_array) -> bool:
