@@ -313,7 +313,7 @@ def _pieces(count: int, largest: int, workers: int) -> list[tuple[int, int]]:
     if count >= 128:
         number = -(-number // workers) * workers
     width = -(-count // number)
-    width = 1 << (width - 1).bit_length() if width <= 64 else -(-width // 16) * 16
+    width = 1 << (width - 1).bit_length() if width <= 64 else -(-width // 4) * 4
     return [(start, width) for start in range(0, count, width)]
 
 
