@@ -177,7 +177,8 @@ class SCS(Algorithm):
         matrices, s, n = family.matrices, family.matrices.scaling, family.n
         x, y, slack = state.u[:n], state.u[n:], state.v[n:]
         e, d = along(s.e, y), along(s.d, x)
-        # b and c have size one here. As in the QP case, "small" is also measured against the entries of P and A.
+        # Equilibrated b and c have size one; without that their size must not pass for growth. So, as in the QP
+        # case, "small" is measured against the entries of P and A too.
         growth, descent = -inner(instance.b, y), -inner(instance.c, x)
         Aty, Px = max_norm(matrices.A.rmv(y) / d), max_norm(matrices.P.mv(x) / d)
         moved = max_norm((matrices.A.mv(x) + slack) / e)
