@@ -49,13 +49,23 @@ def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u
     y[equal] += dual[: sizes[0]]
     y[upper] += dual[sizes[0] : sizes[1]]
     y[lower] -= dual[sizes[1] :]
-    candidates = [(x, y), *_polished(P, A, q, l, u, x, y)]
+    candidates = [(x, y)]
+    # A polished point shows which rows were taken for active wrongly; a few rounds settle them.
+    for _ in range(6):
+        polished = _polished(P, A, q, l, u, *candidates[-1])
+        if polished is None:
+            break
+        candidates.append(polished)
+        if _qp_error(P, A, q, l, u, *polished) <= 1e-13:
+            break
     errors = [_qp_error(P, A, q, l, u, *candidate) for candidate in candidates]
     x, y = candidates[int(np.argmin(errors))]
     return Optimum(x, y, A @ x, float(0.5 * x @ (P @ x) + q @ x), min(errors))
 
 
-def _polished(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray) -> list:
+def _polished(
+    P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
     """The KKT system with the active rows as equalities, by regularised LU with iterative refinement."""
     z = A @ x
     at_upper, at_lower = (u - z < y) | (l == u), (z - l < -y) & (l < u)
@@ -68,14 +78,14 @@ def _polished(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarr
     try:
         factor = sp.linalg.splu(sp.csc_matrix(kkt + shift))
     except RuntimeError:
-        return []
+        return None
     for _ in range(20):
         solution = solution + factor.solve(rhs - kkt @ solution)
     if not np.isfinite(solution).all():
-        return []
+        return None
     full = np.zeros_like(y)
     full[active] = solution[n:]
-    return [(solution[:n], full)]
+    return solution[:n], full
 
 
 def _qp_error(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray) -> float:

