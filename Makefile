@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest lint bench maros batch clean
+.PHONY: demo test test-slow test-lowest lint bench maros batch training clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,10 +33,13 @@ lint: $(READY)          ## ruff and pyright
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 
-bench: maros batch      ## all measured comparisons; JSON goes to out/benchmarks
+bench: maros batch training ## all measured comparisons; JSON goes to out/benchmarks
 
 maros: $(READY)         ## Maros-Meszaros QPs against the osqp package
 	$(RUN) benchmarks/maros.py
+
+training: $(READY)      ## what learning gives and costs, on all families (half an hour)
+	$(RUN) benchmarks/training.py
 
 batch: $(READY)         ## batched quadcopter MPC against a loop over the osqp package
 	$(RUN) benchmarks/batch.py

@@ -157,7 +157,7 @@ def test_the_best_point_is_kept_when_a_schedule_blows_up():
 def test_numerical_failure_is_said():
     family = ls.Quadratic(np.diag([1.0, 2.0]), q=-np.ones(2))
     schedule = ls.Schedule({"step": [1e200] * 4}, {"step": 0.5})
-    solution = ls.Solver(family, schedule).solve({})
+    solution = ls.Solver(family, schedule, safeguard=None).solve({})
     assert solution.status == ls.Status.NUMERICAL_FAILURE
     assert np.isfinite(solution.x).all()
 

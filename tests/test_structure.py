@@ -17,8 +17,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
-    "hashing", "storage", "solution", "linalg", "families", "schedules", "algorithms", "run", "training", "plan",
-    "programs", "solver", "files", "evaluation", "certificates", "baselines", "learn", "codegen", "report",
+    "hashing", "progress", "storage", "solution", "linalg", "families", "schedules", "algorithms", "run", "plan",
+    "programs", "training", "solver", "files", "evaluation", "certificates", "baselines", "learn", "codegen", "report",
     "experiments", "cli",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
@@ -48,7 +48,8 @@ def test_the_core_needs_jax_equinox_and_scipy_alone():
     """On a machine with an accelerator and little else a family can be made and solved."""
     code = (
         "import sys\n"
-        "for name in ('cvxpy', 'clarabel', 'joblib', 'rich', 'safetensors', 'osqp', 'scs', 'matplotlib'):\n"
+        "for name in ('cvxpy', 'clarabel', 'joblib', 'rich', 'safetensors', 'osqp', 'scs', 'matplotlib', 'optax',\n"
+        "             'threadpoolctl'):\n"
         "    sys.modules[name] = None\n"
         "import longstep as ls, numpy as np\n"
         "from longstep.experiments import quadcopter\n"

@@ -42,6 +42,8 @@ def save_solver(solver: Solver, path: Path) -> None:
     metadata = {
         "algorithm": name,
         "schedule": solver.schedule.to_json(),
+        "safeguard": solver.safeguard,
+        "training": solver.record,
         "family": _describe(solver.family, arrays),
         "family_hash": solver.family.content_hash(),
     }
@@ -63,7 +65,10 @@ def load_solver(path: Path, family: Family | None) -> Solver:
     algorithm = _ALGORITHMS.get(metadata["algorithm"])
     if algorithm is None:
         raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
-    return Solver(family, Schedule.from_json(metadata["schedule"]), algorithm=algorithm())
+    schedule, safeguard = Schedule.from_json(metadata["schedule"]), metadata.get("safeguard", "block")
+    solver = Solver(family, schedule, algorithm=algorithm(), safeguard=safeguard)
+    solver.record = metadata.get("training")
+    return solver
 
 
 class _Writer:

@@ -10,11 +10,11 @@ import numpy as np
 from .algorithms.base import Algorithm
 from .families.base import Family
 from .linalg.factor import Inverse, inverse_error, refinements_for
-from .run import Plan
+from .run import Plan, Safeguard
 from .schedules.schedule import Schedule
 
 
-def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule) -> Plan:
+def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule, safeguard: str | None = None) -> Plan:
     """Factor once for every distinct set of factored hyperparameters, in float64 whatever the family's precision."""
     table = schedule.stacked()
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
@@ -33,7 +33,15 @@ def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule) -> Plan:
             count = refinements_for(error, algorithm.solve_tolerance(float(np.finfo(family.dtype).eps)))
             factors = Inverse(factors.inverse, count)
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
-    return Plan(theta, factors, jnp.asarray(which.ravel(), jnp.int32), len(schedule))
+    guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
+    return Plan(theta, factors, jnp.asarray(which.ravel(), jnp.int32), len(schedule), guard)
+
+
+def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: str) -> Safeguard:
+    ends = np.zeros(len(schedule), bool)
+    ends[np.cumsum(schedule.blocks) - 1] = True
+    safe = algorithm.safe(family, schedule.steady)
+    return Safeguard(rule, {name: jnp.asarray(value, family.dtype) for name, value in safe.items()}, jnp.asarray(ends))
 
 
 @eqx.filter_jit

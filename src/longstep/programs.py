@@ -7,10 +7,9 @@ share compiled code and a call costs no traversal of the family.
 import functools
 from typing import Any
 
-import equinox as eqx
 import jax
 
-from .run import Limits, Problem, Progress, begin, judge, steps, until
+from .run import Limits, Problem, Progress, begin, judge, settled, steps, until
 from .solution import Point, Residuals
 
 
@@ -33,7 +32,7 @@ def whole(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits, fir
     progress = opened(key, leaves, encoded, start, limits)
     progress = advanced(key, leaves, encoded, progress, limits, first, max_iter)
     point = extracted(key, leaves, encoded, progress)
-    return eqx.tree_at(lambda p: p.best, progress, None), point
+    return progress.slim(), point
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -41,16 +40,20 @@ def exactly(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start
     """Exactly `count` steps, and what they reached."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
-    state, _ = steps(problem, state, count, first, lambda state: ())
-    return judge(problem, state, limits, count), problem.algorithm.extract(problem.family, problem.instance, state)
+    state, _, guard = steps(problem, state, count, first, lambda state: ())
+    if guard is not None and guard.anchor is not None and count < problem.plan.H - first:
+        state, guard = settled(problem, state, guard, guard.anchor)
+    progress = judge(problem, state, limits, count, guard)
+    return progress, problem.algorithm.extract(problem.family, problem.instance, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def recorded(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> Residuals:
-    """The residuals of `count` steps and of the start."""
+def recorded(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> tuple[Residuals, Any]:
+    """The residuals of `count` steps and of the start, and which instances the safeguard took over."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
-    return steps(problem, state, count, first, problem.residuals)[1]
+    _, history, guard = steps(problem, state, count, first, problem.residuals)
+    return history, None if guard is None else guard.safe
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -2,7 +2,8 @@
 
 Both walk the schedule the same way: step k < H with θ^k, later steps with θ^H. In the step-varying phase θ and its
 factor are picked from stacks inside the loop, so compile time does not grow with H; in the steady state they are
-constants of the loop.
+constants of the loop. Both can be guarded: an instance on which the step-varying phase fails goes on with safe
+hyperparameters.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,24 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .algorithms.base import Algorithm, Theta
 from .families.base import Family
 from .solution import Residuals, Status
+
+
+class Safeguard(eqx.Module):
+    """How a run notices that learned steps fail on an instance, and what it does instead.
+
+    `block`: where the merit (objective, or residual) did not fall over a block, the instance returns to the block's
+    start and goes on with the safe θ. `step`: a step after which it grew more than tenfold is taken back, and the safe
+    θ are kept from then on. Both need nothing but the instance itself; the steady state is the same for all.
+    """
+
+    rule: str = eqx.field(static=True)
+    safe: dict[str, Float[Array, ""]]
+    ends: Bool[Array, " H"]
 
 
 class Plan(eqx.Module):
@@ -28,6 +42,7 @@ class Plan(eqx.Module):
     factors: Any
     which: Int[Array, " H+1"]
     H: int = eqx.field(static=True)
+    safeguard: Safeguard | None = None
 
     def at(self, k: Any) -> tuple[Theta, Any]:
         """θ^k and its factor, for k ≤ H."""
@@ -43,10 +58,14 @@ class Problem(eqx.Module):
     plan: Plan
     instance: Any
 
-    def stepper(self, k: Any):
-        """The map state ↦ next state of step k, with what does not depend on the state computed here."""
+    def stepper(self, k: Any, safe: Theta | None = None, once: bool = False):
+        """The map state ↦ next state of step k, with what does not depend on the state computed here, for many steps.
+
+        Steps that are taken `once` compute it themselves. `safe` replaces θ^k, not its factors.
+        """
         theta, factors = self.plan.at(k)
-        extra = self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
+        theta = theta if safe is None else safe
+        extra = None if once else self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
         return lambda state: self.algorithm.step(self.family, self.instance, theta, factors, extra, state)
 
     def residuals(self, state: Any) -> Residuals:
@@ -54,29 +73,83 @@ class Problem(eqx.Module):
         return self.algorithm.residuals(self.family, self.instance, state)
 
 
-def steps(problem: Problem, state: Any, count: int, first: int, observe: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """`count` steps from `state`, iteration k taking step first + k; the last state, and `observe` of all states.
+class Guard(eqx.Module):
+    """What the safeguard knows of each instance: where its block began, the merit there, and whether it is safe now."""
 
-    The record of observations has count + 1 rows, the start first. Written with scan: it can be differentiated in
-    both modes.
+    anchor: Any
+    merit: Float[Array, "*N"]
+    safe: Bool[Array, "*N"]
+
+
+def watch(problem: Problem, state: Any) -> Guard | None:
+    """The guard at the start of a run; None where nothing is guarded."""
+    safeguard = problem.plan.safeguard
+    if safeguard is None:
+        return None
+    merit, _ = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
+    return Guard(state if safeguard.rule == "block" else None, merit, jnp.zeros(merit.shape, bool))
+
+
+def varied(problem: Problem, k: Any, state: Any, guard: Guard | None) -> tuple[Any, Guard | None]:
+    """Step k of the step-varying phase, guarded."""
+    following = problem.stepper(k, once=True)(state)
+    safeguard = problem.plan.safeguard
+    if guard is None or safeguard is None:
+        return following, guard
+
+    def with_safe_steps():
+        return _where(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
+
+    following = jax.lax.cond(jnp.any(guard.safe), with_safe_steps, lambda: following)
+    if safeguard.rule == "step":
+        return settled(problem, following, guard, state)
+    return jax.lax.cond(
+        safeguard.ends[k], lambda: settled(problem, following, guard, guard.anchor), lambda: (following, guard)
+    )
+
+
+def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any, Guard]:
+    """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and are safe from then on."""
+    safeguard = problem.plan.safeguard
+    assert safeguard is not None
+    merit, rounding = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
+    growth = 1.0 if safeguard.rule == "block" else 10.0
+    # Written so that NaN fails.
+    failed = ~(merit <= growth * guard.merit + rounding) & ~guard.safe
+    state = _where(failed, back, state)
+    merit = jnp.where(failed, guard.merit, merit)
+    return state, Guard(state if safeguard.rule == "block" else None, merit, guard.safe | failed)
+
+
+def _where(condition: Bool[Array, "*N"], new: Any, old: Any) -> Any:
+    # Leaves without an instance axis (flags shared by the stack) stay as they are in `old`.
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b) if jnp.ndim(a) >= condition.ndim else b, new, old)
+
+
+def steps(
+    problem: Problem, state: Any, count: int, first: int, observe: Callable[[Any], Any]
+) -> tuple[Any, Any, Guard | None]:
+    """`count` steps from `state`, iteration k taking step first + k: the last state, `observe` of all, the guard.
+
+    The record of observations has count + 1 rows, the start first. Written with scan: without a safeguard it can be
+    differentiated in both modes.
     """
     H = problem.plan.H
     varying = min(max(H - first, 0), count)
 
-    def recorded(step):
-        def advance(state, k):
-            state = step(state, k)
-            return state, observe(state)
+    def vary(carried, k):
+        state, guard = varied(problem, k, *carried)
+        return (state, guard), observe(state)
 
-        return advance
+    def stay(state, _):
+        state = steady(state)
+        return state, observe(state)
 
-    start = observe(state)
-    state, early = jax.lax.scan(
-        recorded(lambda s, k: problem.stepper(k)(s)), state, first + jnp.arange(varying), length=varying
-    )
+    start, guard = observe(state), watch(problem, state) if varying else None
+    (state, guard), early = jax.lax.scan(vary, (state, guard), first + jnp.arange(varying), length=varying)
     steady = problem.stepper(H)
-    state, late = jax.lax.scan(recorded(lambda s, _: steady(s)), state, None, length=count - varying)
-    return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late)
+    state, late = jax.lax.scan(stay, state, None, length=count - varying)
+    return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late), guard
 
 
 class Limits(eqx.Module):
@@ -98,6 +171,7 @@ class Progress(eqx.Module):
 
     k: Int[Array, ""]
     state: Any
+    guard: Guard | None
     previous: Any
     best: Any
     report: dict[str, Float[Array, "*N"]]
@@ -105,6 +179,11 @@ class Progress(eqx.Module):
     status: Int[Array, "*N"]
     suspect: Int[Array, "*N"]
     iterations: Int[Array, "*N"]
+
+    def slim(self) -> "Progress":
+        """Without what only a further step needs."""
+        guard = None if self.guard is None else Guard(None, self.guard.merit, self.guard.safe)
+        return eqx.tree_at(lambda p: (p.best, p.guard), self, (None, guard), is_leaf=lambda x: x is None)
 
 
 def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
@@ -116,6 +195,7 @@ def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
     return Progress(
         jnp.int32(0),
         state,
+        watch(problem, state),
         state,
         state,
         _report(residuals),
@@ -139,11 +219,11 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end:
             progress,
             limits,
             jnp.minimum(H - first, end),
-            lambda k, s: problem.stepper(first + k)(s),
+            lambda k, carried: varied(problem, first + k, *carried),
             False,
         )
     steady = problem.stepper(H)
-    return _loop(problem, progress, limits, end, lambda k, s: steady(s), True)
+    return _loop(problem, progress, limits, end, lambda k, carried: (steady(carried[0]), carried[1]), True)
 
 
 def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, take: Any, steady: bool) -> Progress:
@@ -154,8 +234,10 @@ def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, take: 
 
     def block(p: Progress) -> Progress:
         last = jnp.minimum(p.k + limits.check_every, end) - 1
-        previous = jax.lax.fori_loop(p.k, last, take, p.state)
-        return _check(problem, p, previous, take(last, previous), limits, last + 1, steady)
+        previous = jax.lax.fori_loop(p.k, last, take, (p.state, p.guard))
+        state, guard = take(last, previous)
+        p = eqx.tree_at(lambda p: p.guard, p, guard, is_leaf=lambda x: x is None)
+        return _check(problem, p, previous[0], state, limits, last + 1, steady)
 
     return jax.lax.while_loop(going, block, progress)
 
@@ -170,7 +252,8 @@ def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Lim
 
     residuals = problem.residuals(state)
     violation = residuals.violation(limits.eps_abs, limits.eps_rel)
-    failed = ~jnp.isfinite(violation)  # with NaN or ∞ in a residual
+    # NaN or ∞ in a residual; what the safeguard watches may yet return from there.
+    failed = ~jnp.isfinite(violation) & (steady or p.guard is None)
     status = jnp.where(failed, _code(Status.NUMERICAL_FAILURE), _code(Status.RUNNING))
     suspect = jnp.zeros_like(status)
     if steady:
@@ -186,6 +269,7 @@ def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Lim
     return Progress(
         k=k,
         state=keep(state, p.state, running),
+        guard=p.guard,
         previous=keep(previous, p.previous, running),
         best=keep(state, p.best, better),
         report=keep(_report(residuals), p.report, better),
@@ -196,12 +280,15 @@ def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Lim
     )
 
 
-def judge(problem: Problem, state: Any, limits: Limits, count: int) -> Progress:
+def judge(problem: Problem, state: Any, limits: Limits, count: int, guard: Guard | None) -> Progress:
     """The end of a run of `count` steps without checks on the way, as `until` would report it; without the states."""
     p = begin(problem, state, limits)
     status = jnp.where(jnp.isfinite(p.best_violation), p.status, _code(Status.NUMERICAL_FAILURE))
     iterations = jnp.full_like(p.iterations, count)
-    return Progress(jnp.int32(count), None, None, None, p.report, p.best_violation, status, p.suspect, iterations)
+    guard = None if guard is None else Guard(None, guard.merit, guard.safe)
+    return Progress(
+        jnp.int32(count), None, guard, None, None, p.report, p.best_violation, status, p.suspect, iterations
+    )
 
 
 def _code(status: Status) -> Array:

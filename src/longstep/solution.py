@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 
 class Status(enum.IntEnum):
@@ -90,6 +90,12 @@ class Residuals(eqx.Module):
         return jnp.maximum(jnp.maximum(ratios[0], ratios[1]), ratios[2])
 
 
+class History(Residuals):
+    """The residuals of a run, arrays (N, steps + 1), and for which instances the safeguard acted, (N,)."""
+
+    safeguarded: Bool[np.ndarray, " N"]
+
+
 class Point(eqx.Module):
     """A primal-dual point in the user's units: a start, a reference optimum or a result.
 
@@ -107,8 +113,8 @@ class Solution:
 
     `x`, `y`, `s`: primal, dual, and constraint value `z ≈ Ax` (QP) or slack (Conic); `y`, `s` are None for
     unconstrained families. `ray_x`/`ray_y` hold the certificates of unbounded/infeasible instances, NaN for others;
-    None where there is no such instance. `iterations` counts applications of the step. `time` is wall-clock seconds
-    for the whole call.
+    None where there is no such instance. `iterations` counts applications of the step; `safeguarded` tells where the
+    safeguard acted. `time` is wall-clock seconds for the whole call.
     """
 
     x: np.ndarray
@@ -117,6 +123,7 @@ class Solution:
     objective: np.ndarray
     status: Status | np.ndarray
     iterations: np.ndarray
+    safeguarded: np.ndarray
     primal_residual: np.ndarray
     dual_residual: np.ndarray
     ray_x: np.ndarray | None
@@ -156,6 +163,7 @@ class Solution:
             objective=self.objective[index],
             status=Status(int(np.asarray(self.status)[index])),
             iterations=self.iterations[index],
+            safeguarded=self.safeguarded[index],
             primal_residual=self.primal_residual[index],
             dual_residual=self.dual_residual[index],
             ray_x=pick(self.ray_x),

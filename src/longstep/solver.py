@@ -5,45 +5,31 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import numpy as np
 
 from . import programs
 from .algorithms.base import Algorithm
-from .algorithms.gradient import GradientDescent
-from .algorithms.osqp import OSQP
-from .algorithms.proximal import ProximalGradient
-from .algorithms.scs import SCS
+from .algorithms.default import default_algorithm
 from .families.base import Family
-from .families.composite import Composite
-from .families.conic import Conic
-from .families.qp import QP
-from .families.smooth import Differentiable
 from .plan import make_plan
 from .run import Limits
 from .schedules.schedule import Schedule, check_schedule, constant
-from .solution import Point, Residuals, Solution, Status
-
-
-@functools.singledispatch
-def default_algorithm(family: Family) -> Algorithm:
-    """OSQP for QP, SCS for Conic, proximal gradient for Composite, gradient descent for Smooth and Quadratic."""
-    raise TypeError(f"no algorithm is known for {type(family).__name__}")
-
-
-default_algorithm.register(QP, lambda family: OSQP())
-default_algorithm.register(Conic, lambda family: SCS())
-default_algorithm.register(Composite, lambda family: ProximalGradient())
-default_algorithm.register(Differentiable, lambda family: GradientDescent())
+from .solution import History, Point, Solution, Status
+from .training.train import Training
 
 
 class Solver:
     """Solves instances of one family with one schedule. Everything that depends on θ is computed here, once.
 
-    Without a schedule it uses the algorithm's defaults, which are those of the C packages; keyword values replace
-    them: `Solver(family, rho_ineq=1.0)`.
+    `schedule` is one, or what `train` returned, whose record is then kept. Without it the algorithm's defaults are
+    used, which are those of the C packages; keyword values replace them: `Solver(family, rho_ineq=1.0)`.
+
+    The `safeguard` watches the step-varying phase: where the objective (or the residual) did not fall over a block of
+    the schedule, an instance returns to the block's start and goes on with safe hyperparameters; `"step"` takes back
+    single steps after which it grew tenfold; None trusts the schedule. `Solution.safeguarded` tells where it acted.
 
     >>> import numpy as np
     >>> from longstep import QP, Solver
@@ -57,12 +43,17 @@ class Solver:
     def __init__(
         self,
         family: Family,
-        schedule: Schedule | None = None,
+        schedule: "Schedule | Training | None" = None,
         *,
         algorithm: Algorithm | None = None,
+        safeguard: Literal["block", "step"] | None = "block",
         **values: float,
     ):
-        self.family = family
+        self.family, self.record = family, None
+        if isinstance(schedule, Training):
+            self.record = schedule.record
+            algorithm = schedule.algorithm if algorithm is None else algorithm
+            schedule = schedule.schedule
         self.algorithm = default_algorithm(family) if algorithm is None else algorithm
         self.algorithm.check_family(family)
         hyperparameters = self.algorithm.hyperparameters(family)
@@ -70,7 +61,10 @@ class Solver:
             raise ValueError(f"give a schedule or constant values ({', '.join(values)}), not both")
         self.schedule = constant(hyperparameters, **values) if schedule is None else schedule
         check_schedule(self.schedule, hyperparameters, type(self.algorithm).__name__)
-        self.plan = make_plan(self.algorithm, family, self.schedule)
+        if safeguard not in ("block", "step", None):
+            raise ValueError(f"safeguard must be 'block', 'step' or None, got {safeguard!r}")
+        self.safeguard = safeguard
+        self.plan = make_plan(self.algorithm, family, self.schedule, safeguard)
         leaves, structure = jax.tree.flatten((self.algorithm, family, self.plan))
         self._leaves, self._key = tuple(leaves), programs.Key(structure)
         # Bound methods of Equinox modules are pytrees and cost a traversal of the family at every call.
@@ -157,17 +151,19 @@ class Solver:
         kept = [min(width, count - index) for index, width in pieces]
         return _solution(_concatenate(parts, kept), clock.elapsed())
 
-    def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> Residuals:
+    def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
         """Exactly `count` steps on a batch; residuals and objectives of all iterates, arrays (N, count + 1).
 
-        Column k is the iterate after k steps; column 0 is the start.
+        Column k is the iterate after k steps; column 0 is the start. `safeguarded` (N,): where the safeguard acted.
         """
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         start = None if warm_start is None else self._start(warm_start, (self._count(parameters),))
         encoded = self._encode(parameters)
-        history = programs.recorded(self._key, int(count), self._first(start), self._leaves, encoded, start)
-        return jax.tree.map(lambda a: np.asarray(a).T, history)
+        first = self._first(start)
+        history, safe = programs.recorded(self._key, int(count), first, self._leaves, encoded, start)
+        fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(history).items()}
+        return History(**fields, safeguarded=_flags(safe, self._count(parameters)))
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.files`."""
@@ -254,12 +250,17 @@ class Solver:
             **{name: np.asarray(value) for name, value in progress.report.items()},
             "status": status,
             "iterations": np.asarray(progress.iterations),
+            "safeguarded": _flags(None if progress.guard is None else progress.guard.safe, *status.shape),
             "ray_x": None if rays is None else np.where(status == Status.DUAL_INFEASIBLE, rays.x, np.nan),
             "ray_y": None if rays is None else np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan),
         }
 
 
 _Ended: TypeAlias = dict[str, Any]
+
+
+def _flags(safe: Any, *shape: int) -> np.ndarray:
+    return np.zeros(shape, bool) if safe is None else np.asarray(safe)
 
 
 @functools.cache

@@ -16,6 +16,16 @@ class FileFormatError(ValueError):
     """A file that longstep did not write, cannot read, or that has changed since it was written."""
 
 
+def cache_folder(cache: "str | Path | bool", kind: str) -> Path | None:
+    """Where finished work of a kind is kept: True is the folder in LONGSTEP_CACHE, else ~/.cache/longstep."""
+    if cache is False:
+        return None
+    if cache is True:
+        home = os.environ.get("LONGSTEP_CACHE")
+        return (Path(home) if home else Path.home() / ".cache" / "longstep") / kind
+    return Path(cache) / kind
+
+
 def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
     """Write one file; a reader sees the old file or the whole new one, never a part."""
     from safetensors.numpy import save

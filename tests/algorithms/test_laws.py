@@ -102,9 +102,11 @@ def test_jit_equals_eager(case):
     with jax.disable_jit():
         for k in range(3):
             state = problem.stepper(min(k, solver.plan.H))(state)
-    stepped, _ = eqx.filter_jit(steps)(problem, stepped, 3, 0, lambda s: ())
+    stepped, _, _ = eqx.filter_jit(steps)(problem, stepped, 3, 0, lambda s: ())
+    # Another order of rounding, as large as the accuracy to which each step is solved.
+    tolerance = 10 * max(1e-12, case.algorithm.solve_tolerance(2.2e-16) if "scs" in case.name else 0.0)
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(stepped), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
 @cases
@@ -143,7 +145,7 @@ def test_gradient_equals_finite_difference(case):
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *factors) if factors[0] is not None else None
         problem = Problem(case.algorithm, case.family, Plan(theta, stacked, jnp.arange(H + 1), H), instances)
         state = case.algorithm.init(case.family, instances, None)
-        state, _ = steps(problem, state, H, 0, lambda s: ())
+        state, _, _ = steps(problem, state, H, 0, lambda s: ())
         point = case.algorithm.extract(case.family, instances, state)
         return sum(jnp.sum((leaf - 0.1) ** 2) for leaf in jax.tree.leaves(point))
 
@@ -168,7 +170,7 @@ def test_gradient_is_a_solve_not_a_factorization(case):
         factors = case.algorithm.prepare(case.family, {name: values[0] for name, values in theta.items()})
         stacked = jax.tree.map(lambda a: a[None], factors)
         problem = Problem(case.algorithm, case.family, Plan(theta, stacked, jnp.zeros(1, int), 0), instances)
-        state, _ = steps(problem, case.algorithm.init(case.family, instances, None), 2, 0, lambda s: ())
+        state, _, _ = steps(problem, case.algorithm.init(case.family, instances, None), 2, 0, lambda s: ())
         return jnp.sum(case.algorithm.extract(case.family, instances, state).x)
 
     def count(function):

@@ -29,8 +29,11 @@ class Algorithm(eqx.Module):
     def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
         """The hyperparameters with their domains and defaults on this family."""
 
-    def prepare(self, family: Any, theta: Theta) -> Any:
-        """What depends on θ and never on the instance: made once, offline."""
+    def prepare(self, family: Any, theta: Theta, explicit: bool = True) -> Any:
+        """What depends on θ and never on the instance: made once, offline.
+
+        Without `explicit`, in the form that is cheapest to make and use a few times, as in training.
+        """
         return None
 
     def solve_tolerance(self, epsilon: float) -> float:
@@ -47,7 +50,7 @@ class Algorithm(eqx.Module):
 
     @abstractmethod
     def step(self, family: Any, instance: Any, theta: Theta, factors: Any, extra: Any, state: Any) -> Any:
-        """One application of T_θ; `extra` is what prepare_instance returned for the same θ."""
+        """One application of T_θ; `extra` is what prepare_instance returned for this θ, or None: not computed yet."""
 
     @abstractmethod
     def residuals(self, family: Any, instance: Any, state: Any) -> Residuals:
@@ -56,6 +59,35 @@ class Algorithm(eqx.Module):
     @abstractmethod
     def extract(self, family: Any, instance: Any, state: Any) -> Point:
         """The state's point in the user's units."""
+
+    @abstractmethod
+    def coordinates(self, family: Any, instance: Any, state: Any) -> Float[Array, "k *N"]:
+        """The state in the coordinates in which training measures distances: the same for every θ."""
+
+    def log_metric(self, residuals: Residuals, optimum: Float[Array, "*N"] | None) -> Float[Array, "*N"]:
+        """The logarithm of the (squared) error that is evaluated, kept from −∞ at rounding, for training.
+
+        `optimum` is the optimal value where it is known.
+        """
+        rounding = 10 * jnp.finfo(residuals.dual.dtype).eps
+        return jnp.log(residuals.primal**2 + residuals.dual**2 + rounding**2)
+
+    def measure(self, optimum: Any) -> str:
+        """What `log_metric` measures, in words: its root."""
+        return "√(primal² + dual²) of the residuals, geometric mean"
+
+    def log_floor(self, start: Float[Array, "*N"], optimum: Float[Array, "*N"] | None) -> Float[Array, "*N"]:
+        """The value of `log_metric` at which little but rounding is left, from its value at the start."""
+        return start + 2 * jnp.log(jnp.finfo(start.dtype).eps ** 0.7)
+
+    def safe(self, family: Any, steady: dict[str, float]) -> dict[str, float]:
+        """The hyperparameters that the safeguard falls back on; they share the steady state's factors."""
+        return steady
+
+    def merit(self, family: Any, residuals: Residuals, rule: str) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+        """What the safeguard's rule (`block` or `step`) wants to see fall, and how much growth is mere rounding."""
+        scale = 1 + jnp.maximum(residuals.primal_scale, residuals.dual_scale)
+        return residuals.worst, jnp.sqrt(jnp.finfo(scale.dtype).eps) * scale
 
     def infeasible(
         self, family: Any, instance: Any, previous: Any, state: Any, eps: Any

@@ -36,12 +36,6 @@ def step_size(family: Any) -> Hyperparameter:
 MOMENTUM = Hyperparameter("momentum", 0.0, Real(), Fixed(0.0))
 
 
-def start_at(family: Family, instance: Any, start: Point | None) -> GradientState:
-    """Both iterates at the start, or at zero."""
-    z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
-    return GradientState(z, z)
-
-
 def unconstrained_residuals(
     residual: Float[Array, "n *N"], scale: Float[Array, "*N"], objective: Float[Array, "*N"]
 ) -> Residuals:
@@ -60,16 +54,54 @@ def unconstrained_residuals(
     )
 
 
-class GradientDescent(Algorithm):
+class GradientMethod(Algorithm):
+    """What gradient descent and proximal gradient have in common: their state, what falls, and what is safe."""
+
+    def init(self, family, instance, start):  # noqa: D102
+        z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
+        return GradientState(z, z)
+
+    def extract(self, family, instance, state):  # noqa: D102
+        return Point(state.z)
+
+    def coordinates(self, family, instance, state):  # noqa: D102
+        return state.z
+
+    def log_metric(self, residuals, optimum):  # noqa: D102
+        # The suboptimality is quadratic in the distance: it counts as a square already.
+        if optimum is None:
+            return super().log_metric(residuals, optimum)
+        rounding = 10 * jnp.finfo(optimum.dtype).eps * (1 + jnp.abs(optimum))
+        return jnp.log(jnp.maximum(residuals.objective - optimum, rounding))
+
+    def measure(self, optimum):  # noqa: D102
+        return "norm of the gradient, geometric mean" if optimum is None else "√(f − f*), geometric mean"
+
+    def log_floor(self, start, optimum):  # noqa: D102
+        if optimum is None:
+            return super().log_floor(start, optimum)
+        return jnp.log(1000 * jnp.finfo(start.dtype).eps * (1 + jnp.abs(optimum)))
+
+    def safe(self, family, steady):  # noqa: D102
+        return {**dict.fromkeys(steady, 0.0), "step": 1 / family.lipschitz}
+
+    def merit(self, family, residuals, rule):  # noqa: D102
+        objective = residuals.objective
+        rounding = 100 * jnp.finfo(objective.dtype).eps * (1 + jnp.abs(objective))
+        if rule == "block":
+            return objective, rounding
+        if family.lower_bound is None:
+            return super().merit(family, residuals, rule)
+        return objective - family.lower_bound, rounding
+
+
+class GradientDescent(GradientMethod):
     """z⁺ = z − t∇f(z, x), with hyperparameter `step` = t."""
 
     family_type: ClassVar[type[Family]] = Differentiable
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return (step_size(family),)
-
-    def init(self, family, instance, start):  # noqa: D102
-        return start_at(family, instance, start)
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
         return GradientState(state.z - theta["step"] * family.gradient(instance, state.z), state.z)
@@ -79,9 +111,6 @@ class GradientDescent(Algorithm):
         scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
         gradient = family.gradient(instance, state.z)
         return unconstrained_residuals(gradient, scale, family.objective(instance, state.z))
-
-    def extract(self, family, instance, state):  # noqa: D102
-        return Point(state.z)
 
 
 class HeavyBall(GradientDescent):

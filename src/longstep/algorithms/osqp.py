@@ -63,8 +63,8 @@ class OSQP(Algorithm):
         """The operator that `prepare` factors: P + σI + A'diag(ρ)A."""
         return family.matrices.gram(theta["sigma"], self._rho(family, theta))
 
-    def prepare(self, family, theta):  # noqa: D102
-        return factorize(self.gram(family, theta), family.matrices.diagonal)
+    def prepare(self, family, theta, explicit=True):  # noqa: D102
+        return factorize(self.gram(family, theta), family.matrices.diagonal, explicit)
 
     def solve_tolerance(self, epsilon):  # noqa: D102
         # Solves are corrections that vanish with the residuals.
@@ -114,6 +114,9 @@ class OSQP(Algorithm):
             gap_scale=jnp.maximum(jnp.maximum(jnp.abs(quadratic), jnp.abs(linear)), jnp.abs(support)),
             objective=0.5 * quadratic + linear,
         )
+
+    def coordinates(self, family, instance, state):  # noqa: D102
+        return jnp.concatenate([state.w, state.z, state.y])
 
     def extract(self, family, instance, state):  # noqa: D102
         s, kinds = family.matrices.scaling, family.host.kinds

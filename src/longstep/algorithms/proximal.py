@@ -8,12 +8,10 @@ from ..families.base import Family
 from ..families.composite import Composite
 from ..linalg.matrix import max_norm
 from ..schedules.domain import Hyperparameter
-from ..solution import Point
-from .base import Algorithm
-from .gradient import MOMENTUM, GradientState, start_at, step_size, unconstrained_residuals
+from .gradient import MOMENTUM, GradientMethod, GradientState, step_size, unconstrained_residuals
 
 
-class ProximalGradient(Algorithm):
+class ProximalGradient(GradientMethod):
     """z⁺ = prox_{tg}(z − t∇f(z, x)), with hyperparameter `step` = t.
 
     The optimality residual is L(z − prox_{g/L}(z − ∇f(z)/L)): the gradient where g = 0, and zero exactly at optima.
@@ -23,9 +21,6 @@ class ProximalGradient(Algorithm):
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return (step_size(family),)
-
-    def init(self, family, instance, start):  # noqa: D102
-        return start_at(family, instance, start)
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
         t = theta["step"]
@@ -37,9 +32,6 @@ class ProximalGradient(Algorithm):
         forward = state.z - family.gradient(instance, state.z) / L
         residual = L * (state.z - family.g.prox(forward, 1 / L))
         return unconstrained_residuals(residual, scale, family.objective(instance, state.z))
-
-    def extract(self, family, instance, state):  # noqa: D102
-        return Point(state.z)
 
 
 class AcceleratedProximalGradient(ProximalGradient):

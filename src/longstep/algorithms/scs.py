@@ -75,8 +75,8 @@ class SCS(Algorithm):
         """The operator that `prepare` factors: r_w I + P + A'diag(1/r_y)A, what elimination leaves of R + M."""
         return family.matrices.gram(theta["r_w"], 1 / self._r_y(family, theta))
 
-    def prepare(self, family, theta):  # noqa: D102
-        return factorize(self.gram(family, theta), family.matrices.diagonal)
+    def prepare(self, family, theta, explicit=True):  # noqa: D102
+        return factorize(self.gram(family, theta), family.matrices.diagonal, explicit)
 
     def solve_tolerance(self, epsilon):  # noqa: D102
         return epsilon ** (2 / 3)
@@ -90,6 +90,15 @@ class SCS(Algorithm):
 
     def prepare_instance(self, family, instance, theta, factors):  # noqa: D102
         return self._solve(family, theta, factors, jnp.concatenate([instance.c, instance.b]))
+
+    def _solve_both(self, family: Conic, instance: ConicInstance, theta, factors, rhs: Float[Array, "n+m *N"]):
+        """(R+M)⁻¹ rhs and g in one pass over the factor."""
+        q = jnp.concatenate([instance.c, instance.b])
+        if rhs.ndim == 1:
+            both = self._solve(family, theta, factors, jnp.stack([rhs, q], axis=1))
+            return both[:, 0], both[:, 1]
+        both = self._solve(family, theta, factors, jnp.concatenate([rhs, q], axis=1))
+        return both[:, : rhs.shape[1]], both[:, rhs.shape[1] :]
 
     def init(self, family, instance, start):  # noqa: D102
         zero = jnp.zeros((family.n + family.m, *instance.c.shape[1:]), instance.c.dtype)
@@ -119,7 +128,10 @@ class SCS(Algorithm):
         )
         mu, eta = mu * rescale, eta * rescale
 
-        p, g = self._solve(family, theta, factors, R * mu), extra
+        if extra is None:
+            p, g = self._solve_both(family, instance, theta, factors, R * mu)
+        else:
+            p, g = self._solve(family, theta, factors, R * mu), extra
         root = _positive_root(
             a=r_tau + inner(g, R * g),
             b=inner(mu - 2 * p, R * g) - r_tau * eta,
@@ -162,6 +174,9 @@ class SCS(Algorithm):
             gap_scale=jnp.maximum(jnp.maximum(jnp.abs(quadratic), jnp.abs(linear)), jnp.abs(support)),
             objective=0.5 * quadratic + linear,
         )
+
+    def coordinates(self, family, instance, state):  # noqa: D102
+        return jnp.concatenate([state.u, state.v[family.n :]]) / _divisor(state.tau)
 
     def extract(self, family, instance, state):  # noqa: D102
         return self._point(family, instance, state, _divisor(state.tau))

@@ -72,6 +72,20 @@ class Family(eqx.Module):
     def batch(self, instances: Any) -> tuple[int, ...]:
         """(N,) for a stack of N instances, () for one."""
 
+    def astype(self, dtype: Any) -> Any:
+        """The same family in another precision."""
+        resolved = resolve_dtype(dtype)
+        leaves, structure = jax.tree.flatten(self, is_leaf=lambda x: x is not self and isinstance(x, Family))
+
+        def convert(leaf: Any) -> Any:
+            if isinstance(leaf, Family):
+                return leaf.astype(resolved)
+            return leaf.astype(resolved) if eqx.is_inexact_array(leaf) else leaf
+
+        copy = jax.tree.unflatten(structure, [convert(leaf) for leaf in leaves])
+        object.__setattr__(copy, "dtype", resolved)
+        return copy
+
     def content_hash(self) -> str:
         """A SHA-256 of the family's data: equal exactly for families that are equal by value."""
         return content_hash(type(self).__name__, str(self.dtype), *self.hashed())

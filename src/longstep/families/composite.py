@@ -53,6 +53,11 @@ class Composite(Family):
         return self.smooth.strong_convexity
 
     @property
+    def lower_bound(self) -> float | None:
+        """A bound below f + g for all instances, where f has one and g is known not to be negative."""
+        return None if isinstance(self.g, CustomProx) else self.smooth.lower_bound
+
+    @property
     def parameter(self) -> Any:
         """The parameter map of the smooth part."""
         return getattr(self.smooth, "parameter", None)

@@ -1,7 +1,6 @@
 """Reference optima of many instances: in parallel, with a progress bar, cached on disk, resumable."""
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import scipy.sparse as sp
 
 from .. import storage
 from ..hashing import content_hash
+from ..progress import Bar
 from .base import Family
 from .composite import Composite
 from .conic import Conic
@@ -61,7 +61,7 @@ def solve_references(
     count = family.count(parameters)
     if count == 0:
         raise ValueError("there are no parameters to solve for")
-    folder = _folder(cache)
+    folder = storage.cache_folder(cache, "references")
     starts = list(range(0, count, _CHUNK))
     parts: dict[int, Optima] = {}
     key = "" if folder is None else content_hash("references", _CACHE_VERSION, family.content_hash(), accuracy)
@@ -74,7 +74,7 @@ def solve_references(
             if found is not None:
                 parts[start] = found
     missing = [start for start in starts if start not in parts]
-    with _bar("reference optima", count, progress and bool(missing)) as advance:
+    with Bar("reference optima", count, progress and bool(missing)) as advance:
         advance(sum(map(len, parts.values())))
         ranges = [(start, min(start + _CHUNK, count)) for start in missing]
         for start, optima in zip(missing, _compute(family, parameters, ranges, accuracy, jobs), strict=True):
@@ -305,15 +305,6 @@ def _join(parts: list[Optima]) -> Optima:
     return Optima(*(join(name) for name in ("x", "y", "s", "value", "error")))
 
 
-def _folder(cache: "str | Path | bool") -> Path | None:
-    if cache is False:
-        return None
-    if cache is True:
-        home = os.environ.get("LONGSTEP_CACHE")
-        return (Path(home) if home else Path.home() / ".cache" / "longstep") / "references"
-    return Path(cache) / "references"
-
-
 def _plain(part: Any) -> Any:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(part)], str(jax.tree.structure(part))
 
@@ -329,20 +320,3 @@ def _load(path: Path) -> Optima | None:
 def _store(path: Path, optima: Optima) -> None:
     arrays = {name: value for name, value in vars(optima).items() if value is not None}
     storage.write(path, "optima", _CACHE_VERSION, arrays, {})
-
-
-class _bar:
-    def __init__(self, title: str, total: int, shown: bool):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True)
-        self.task = self.progress.add_task(title, total=total)
-
-    def __enter__(self) -> Callable[[int], None]:
-        self.progress.start()
-        return lambda n: self.progress.advance(self.task, n)
-
-    def __exit__(self, *exception: object) -> None:
-        self.progress.stop()

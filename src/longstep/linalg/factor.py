@@ -4,6 +4,7 @@ A `Factor` is made offline for one θ and applied to any number of right-hand si
 by the implicit rule dx = K⁻¹(db − dK·x), with dK in operator form: gradients cost solves, not factorizations.
 """
 
+import functools
 from abc import abstractmethod
 
 import equinox as eqx
@@ -31,8 +32,9 @@ class Gram(eqx.Module):
 
     def dense(self) -> Float[Array, "n n"]:
         """K as an array."""
-        P, A = self.P.dense(), self.A.dense()
-        K = P + self.shift * jnp.eye(P.shape[0], dtype=P.dtype) + product(A.T, self.weights[:, None] * A)
+        P = self.P.dense()
+        # As an operator on the columns of A: with a sparse A far cheaper than the product of dense matrices.
+        K = P + self.shift * jnp.eye(self.n, dtype=P.dtype) + self.A.rmv(self.weights[:, None] * self.A.dense())
         return K if self.fixed is None else K + self.fixed.dense()
 
 
@@ -57,6 +59,22 @@ class Inverse(Factor):
         return product(self.inverse if b.ndim == 1 or b.shape[1] == 1 else self.inverse.T, b)
 
 
+class Cholesky(Factor):
+    """A lower triangular root: several times cheaper to make than an inverse, for factors that are used a few times
+    only, as in training."""
+
+    root: Float[Array, "n n"]
+
+    def apply(self, b):  # noqa: D102
+        # From the right, on the transpose: LAPACK's memory order is then that of the products around it.
+        columns = b[:, None] if b.ndim == 1 else b
+        half = _from_right(self.root, columns.T, transpose_a=True)
+        return _from_right(self.root, half, transpose_a=False).T.reshape(b.shape)
+
+
+_from_right = functools.partial(jax.lax.linalg.triangular_solve, left_side=False, lower=True)
+
+
 class DiagonalInverse(Factor):
     """The inverse of a diagonal K (box-constrained separable problems, the maxcut relaxation)."""
 
@@ -66,16 +84,33 @@ class DiagonalInverse(Factor):
         return along(self.inverse, b) * b
 
 
-def factorize(K: Gram, diagonal: bool) -> Factor:
-    """The factor of K; `diagonal` says that the family's pattern makes K diagonal. Carries no gradient."""
+def factorize(K: Gram, diagonal: bool, explicit: bool = True) -> Factor:
+    """The factor of K, an explicit inverse or a triangular root. Carries no gradient.
+
+    `diagonal` says that the family's pattern makes K diagonal.
+    """
     K = jax.lax.stop_gradient(K)
     if diagonal:
         # Off-diagonals vanish identically, so K·1 is the diagonal.
         return DiagonalInverse(1.0 / K.mv(jnp.ones(K.n, K.weights.dtype)))
     dense = K.dense()
-    root = jnp.linalg.cholesky(dense)
-    half = jax.scipy.linalg.solve_triangular(root, jnp.eye(dense.shape[0], dtype=dense.dtype), lower=True)
+    # LAPACK stores by columns. Without the transpose XLA would do so with all that K is made of, several times slower.
+    root = jax.lax.linalg.cholesky(dense.T, symmetrize_input=False)
+    if not explicit:
+        return Cholesky(root)
+    half = _triangular_inverse(root)
     return Inverse(product(half.T, half))
+
+
+def _triangular_inverse(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The inverse of a lower triangle by halves: nearly all of it products, which are faster than substitutions."""
+    n = L.shape[0]
+    if n <= 128:
+        return jax.lax.linalg.triangular_solve(L, jnp.eye(n, dtype=L.dtype), left_side=True, lower=True)
+    h = n // 2
+    first, last = _triangular_inverse(L[:h, :h]), _triangular_inverse(L[h:, h:])
+    corner = -product(last, product(L[h:, :h], first))
+    return jnp.block([[first, jnp.zeros((h, n - h), L.dtype)], [corner, last]])
 
 
 @eqx.filter_custom_jvp

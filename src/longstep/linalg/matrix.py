@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax.custom_derivatives import linear_call
 from jaxtyping import Array, Float, Int
 
 ArrayLike2D: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray | jax.Array | list
@@ -94,16 +95,16 @@ class _Rows(eqx.Module):
 
 
 class SparseMatrix(Matrix):
-    """A sparse matrix as gathers, in both directions, so that neither needs a scatter."""
+    """A sparse matrix as gathers, in both directions, so that neither needs a scatter, nor do their derivatives."""
 
     forward: _Rows
     backward: _Rows
 
     def mv(self, x):  # noqa: D102
-        return self.forward(x)
+        return linear_call(lambda A, x: A[0](x), lambda A, y: A[1](y), (self.forward, self.backward), x)
 
     def rmv(self, y):  # noqa: D102
-        return self.backward(y)
+        return linear_call(lambda A, y: A[1](y), lambda A, x: A[0](x), (self.forward, self.backward), y)
 
     def dense(self):  # noqa: D102
         n = self.backward.index.shape[1]

@@ -16,9 +16,18 @@ class Domain(eqx.Module):
     def constrain(self, nu: Float[Array, "..."]) -> Float[Array, "..."]:
         """Real numbers to admissible values."""
 
+    def constrain_with_slope(self, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """θ and dθ/dν, entry by entry, on the host."""
+        theta, slope = _with_slope(self, jnp.asarray(nu))
+        return np.asarray(theta, np.float64), np.asarray(slope, np.float64)
+
     @abstractmethod
     def unconstrain(self, theta: Float[Array, "..."]) -> Float[Array, "..."]:
         """The inverse of `constrain`."""
+
+    def reach(self, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The bounds within which training looks around ν."""
+        return nu - 8.0, nu + 8.0
 
     @abstractmethod
     def contains(self, theta) -> np.ndarray:
@@ -29,6 +38,11 @@ class Domain(eqx.Module):
         """The set, for messages."""
 
 
+@eqx.filter_jit
+def _with_slope(domain: Domain, nu: Float[Array, "..."]) -> tuple[Array, Array]:
+    return jax.jvp(domain.constrain, (nu,), (jnp.ones_like(nu),))
+
+
 class Positive(Domain):
     """θ > 0; θ = exp ν."""
 
@@ -37,6 +51,10 @@ class Positive(Domain):
 
     def unconstrain(self, theta):  # noqa: D102
         return jnp.log(theta)
+
+    def reach(self, nu):  # noqa: D102
+        # Three decades: farther out the linear systems of ADMM methods become singular before anything is gained.
+        return nu - np.log(1e3), nu + np.log(1e3)
 
     def contains(self, theta):  # noqa: D102
         theta = np.asarray(theta)

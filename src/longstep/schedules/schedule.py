@@ -15,7 +15,8 @@ class Schedule:
     `schedule.rho[3]` (or `schedule["rho"][3]`) is one value, `schedule.rho[-1]` the last step-varying one,
     `schedule.steady["rho"]` the steady state, `schedule[k]` all values of step k, the steady state from k = H on.
     Immutable, equal by value. `warm` says that the step-varying phase was made for warm starts too; otherwise a
-    warm-started solve begins in the steady state.
+    warm-started solve begins in the steady state. `blocks` are the lengths of the parts that were made together (by
+    default one part): inside a block errors may rise, at its end they should have fallen.
 
     >>> schedule = Schedule({"step": [0.5, 2.0]}, {"step": 1.0})
     >>> len(schedule), float(schedule.step[1]), schedule[7]
@@ -28,7 +29,14 @@ class Schedule:
       2…  1
     """
 
-    def __init__(self, varying: Mapping[str, Iterable], steady: Mapping[str, float], *, warm: bool = False):
+    def __init__(
+        self,
+        varying: Mapping[str, Iterable],
+        steady: Mapping[str, float],
+        *,
+        warm: bool = False,
+        blocks: Iterable[int] | None = None,
+    ):
         self._steady = {name: float(value) for name, value in steady.items()}
         self._varying = {name: np.array(values, np.float64, ndmin=0) for name, values in varying.items()}
         self.warm = bool(warm)
@@ -47,6 +55,10 @@ class Schedule:
         self._varying = {name: self._varying[name] for name in self._steady}
         for values in self._varying.values():
             values.flags.writeable = False
+        H = len(self)
+        self.blocks = ((H,) if H else ()) if blocks is None else tuple(int(b) for b in blocks)
+        if sum(self.blocks) != H or any(b < 1 for b in self.blocks):
+            raise ValueError(f"the blocks {self.blocks} must be positive and add up to the {H} step-varying steps")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,6 +113,7 @@ class Schedule:
         return (
             self._steady == other._steady
             and self.warm == other.warm
+            and self.blocks == other.blocks
             and all(np.array_equal(self._varying[k], other._varying[k]) for k in self.names)
         )
 
@@ -110,13 +123,13 @@ class Schedule:
     def to_json(self) -> str:
         """The schedule as JSON; `Schedule.from_json` gives an equal one."""
         varying = {name: values.tolist() for name, values in self._varying.items()}
-        return json.dumps({"varying": varying, "steady": self._steady, "warm": self.warm})
+        return json.dumps({"varying": varying, "steady": self._steady, "warm": self.warm, "blocks": self.blocks})
 
     @staticmethod
     def from_json(text: str) -> "Schedule":
         """The inverse of `to_json`."""
         fields = json.loads(text)
-        return Schedule(fields["varying"], fields["steady"], warm=fields["warm"])
+        return Schedule(fields["varying"], fields["steady"], warm=fields["warm"], blocks=fields.get("blocks"))
 
     def __repr__(self) -> str:
         names, H = self.names, len(self)

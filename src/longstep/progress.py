@@ -1,0 +1,31 @@
+"""Progress bars of long work, on stderr, gone when it is done."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Bar:
+    """A bar with a count and the time left; calling what `with` gives advances it and may say something new."""
+
+    def __init__(self, title: str, total: int, shown: bool):
+        self.progress: Any = None
+        if shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.task = self.progress.add_task(title, total=total)
+
+    def __enter__(self) -> Callable[..., None]:
+        if self.progress is not None:
+            self.progress.start()
+        return self._advance
+
+    def _advance(self, count: int = 1, text: str | None = None) -> None:
+        if self.progress is not None:
+            self.progress.update(self.task, advance=count, **({} if text is None else {"description": text}))
+
+    def __exit__(self, *exception: object) -> None:
+        if self.progress is not None:
+            self.progress.stop()

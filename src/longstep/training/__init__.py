@@ -1,0 +1,1 @@
+"""Finding schedules: in closed form where there is one, by gradients elsewhere."""

@@ -1,0 +1,47 @@
+"""What is kept on disk of a training: its finished parts, and in the end its result. Written atomically."""
+
+from pathlib import Path
+from typing import Any
+
+from .. import storage
+from .progressive import Learned
+
+_KIND, _VERSION = "training", 1
+_NUMBERS = ("loss", "loss_before", "evaluations", "seconds")
+
+
+class Checkpoint:
+    """The finished parts of a training in one file, read when it is there and written again after every part."""
+
+    def __init__(self, path: Path | None):
+        self.path, self.parts = path, list[Learned]()
+        self.result: dict[str, Any] | None = None
+        if path is None:
+            return
+        try:
+            arrays, metadata = storage.read(path, _KIND, _VERSION)
+        except (FileNotFoundError, storage.FileFormatError):
+            return  # a damaged file is as good as none: the training is done again
+        self.result = metadata["result"]
+        for number, part in enumerate(metadata["parts"]):
+            theta = {name: arrays[f"{number}.{name}"] for name in part["names"]}
+            self.parts.append(Learned(part["kind"], theta, **{key: part[key] for key in _NUMBERS}))
+
+    def append(self, part: Learned) -> None:
+        """Keep one more finished part."""
+        self.parts.append(part)
+        self._write()
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Keep the result."""
+        self.result = result
+        self._write()
+
+    def _write(self) -> None:
+        if self.path is None:
+            return
+        arrays = {f"{i}.{name}": value for i, part in enumerate(self.parts) for name, value in part.theta.items()}
+        parts = [
+            {"kind": p.kind, "names": list(p.theta), **{key: getattr(p, key) for key in _NUMBERS}} for p in self.parts
+        ]
+        storage.write(self.path, _KIND, _VERSION, arrays, {"parts": parts, "result": self.result})

@@ -1,0 +1,124 @@
+"""Where training has a closed form: gradient descent on quadratics, and single steps on any smooth family."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+from ..algorithms.base import Algorithm
+from ..algorithms.gradient import GradientDescent, HeavyBall
+from ..families.base import Family
+from ..families.dataset import Split
+from ..families.smooth import Differentiable, Quadratic
+from ..schedules.schedule import Schedule, constant
+from .compare import Comparison
+from .exact import Gaussian, Spectrum, exact_schedule, expected_losses, one_step
+from .instances import Start, gather
+from .progressive import Settings
+
+Found = tuple[Schedule, Schedule, Comparison, str]
+
+
+def closed_form(
+    family: Family, algorithm: Algorithm, data: Gaussian | Split, start: Start, settings: Settings
+) -> Found | None:
+    """The exact schedule, the best constant and how they compare; None where training needs gradients.
+
+    The loss must be the distance or the metric alone, at block ends, and nothing may be held fixed.
+    """
+    loss, kind = settings.loss, type(algorithm)
+    simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None and not settings.fixed
+    if not simple or settings.optimizer != "lbfgs" or settings.joint:
+        return None
+    if isinstance(family, Quadratic) and kind in (GradientDescent, HeavyBall):
+        return _quadratic(family, kind is HeavyBall, data, start, settings)
+    if isinstance(family, Differentiable) and kind is GradientDescent and settings.block == 1 and loss.distance:
+        assert isinstance(data, Split)
+        return _single_steps(family, algorithm, data, start, settings)
+    return None
+
+
+def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start: Start, settings: Settings) -> Found:
+    source: Any = data
+    warm = start not in (None, "zero")
+    if isinstance(data, Split):
+        source = _errors(family, data, start, settings)
+    elif warm:
+        raise ValueError("with a Gaussian the start is zero; a warm start needs instances")
+    objective, power = ("distance", 1) if settings.loss.distance else ("metric", 2)
+    found = exact_schedule(
+        family, source, horizon=settings.horizon, block=settings.block, momentum=momentum, objective=objective
+    )
+    schedule = Schedule(found.varying, found.steady, warm=warm, blocks=found.blocks)
+    spectrum = Spectrum(family)
+    eigenvalues, weights = spectrum.eigenvalues, spectrum.weights(source)
+
+    def losses(steps: np.ndarray, beta: np.ndarray | None = None) -> np.ndarray:
+        return expected_losses(eigenvalues, weights, steps, beta, power=power)
+
+    # The best constant of the same measure, at the same block ends: one number, so one search.
+    ends = np.cumsum(schedule.blocks)
+    H, L = int(ends[-1]) if len(ends) else 0, family.lipschitz
+
+    def score(t: float) -> float:
+        return float(np.mean(np.log(losses(np.full(H, t))[ends] + 1e-300)))
+
+    best = scipy.optimize.minimize_scalar(score, bounds=(1e-3 / L, 1.998 / L), method="bounded").x if H else 1 / L
+    values = {"step": float(best), **({"momentum": 0.0} if momentum else {})}
+    algorithm = HeavyBall() if momentum else GradientDescent()
+    flat = constant(algorithm.hyperparameters(family), **values)
+    means = [np.sqrt(np.maximum(v[ends], 0)) for v in (losses(*_steps(schedule)), losses(np.full(H, best)))]
+    measure = "root mean square distance" if power == 1 else "√(2·mean(f − f*))"
+    comparison = Comparison(tuple(int(k) for k in ends), *(tuple(map(float, m)) for m in means), measure=measure)
+    return schedule, flat, comparison, "the exact schedule"
+
+
+def _steps(schedule: Schedule) -> tuple[np.ndarray, np.ndarray | None]:
+    return schedule["step"], schedule["momentum"] if "momentum" in schedule.names else None
+
+
+def _errors(family: Quadratic, split: Split, start: Start, settings: Settings) -> np.ndarray:
+    """z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
+    if split.optima is None:
+        from ..families.reference import solve_references
+
+        optima = solve_references(family, split.parameters, cache=False, progress=False)
+        split = Split(split.name, family, split.parameters, optima)
+    found = gather(family, GradientDescent(), split, start, settings.loss)
+    assert found.optimum is not None
+    begin = jnp.zeros_like(found.optimum.x) if found.start is None else found.start.x
+    return np.asarray(begin - found.optimum.x, np.float64).T
+
+
+def _single_steps(
+    family: Differentiable, algorithm: Algorithm, split: Split, start: Start, settings: Settings
+) -> Found:
+    """The published one-step rule, step after step: t = Σ g'(z − z*)/Σ‖g‖²."""
+    found = gather(family, algorithm, split, start, settings.loss)
+    assert found.optimum is not None
+    gradient = jax.jit(lambda z: family.gradient(found.task.instance, z))
+    optimum = np.asarray(found.optimum.x, np.float64)
+    first = np.zeros_like(optimum) if found.start is None else np.asarray(found.start.x, np.float64)
+
+    def descend(choose: Any) -> tuple[list[float], list[float]]:
+        z, steps, distances = first, [], []
+        for _ in range(settings.horizon):
+            g = np.asarray(gradient(jnp.asarray(z, family.dtype)), np.float64)
+            steps.append(choose(g, z - optimum))
+            z = z - steps[-1] * g
+            distances.append(float(np.sqrt(np.mean(np.sum((z - optimum) ** 2, axis=0)))))
+        return steps, distances
+
+    steps, distances = descend(lambda g, e: one_step(g.T, e.T))
+    (h,) = algorithm.hyperparameters(family)
+    trials = np.geomspace(0.1 / family.lipschitz, 1.99 / family.lipschitz, 12)
+    flat = min((float(t) for t in trials), key=lambda t: float(np.mean(np.log(descend(lambda g, e: t)[1]))))
+    ends = [k for k in range(1, settings.horizon + 1) if k % 10 == 0 or k == settings.horizon]
+    means = [tuple(d[k - 1] for k in ends) for d in (distances, descend(lambda g, e: flat)[1])]
+    comparison = Comparison(tuple(ends), *means, measure="root mean square distance")
+    # A step of zero is not admissible, and there is nothing left to step for.
+    count = next((k for k, t in enumerate(steps) if t <= 0), len(steps))
+    schedule = Schedule({"step": steps[:count]}, {"step": h.default}, warm=found.start is not None, blocks=[1] * count)
+    return schedule, Schedule({}, {"step": flat}), comparison, "the exact schedule, one step at a time"

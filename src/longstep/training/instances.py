@@ -1,0 +1,98 @@
+"""From what the user has (a dataset, a split, bare parameters) to the instances that training runs on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..algorithms.base import Algorithm
+from ..families.base import Family
+from ..families.dataset import Dataset, Split
+from ..hashing import content_hash
+from ..solution import Point
+from .losses import Loss, Task
+
+Start: TypeAlias = "str | Callable[[Any], Point] | None"
+
+
+@dataclass(frozen=True)
+class Instances:
+    """The training instances: the task, where solves begin (None: zero) and the optima, both as columns."""
+
+    task: Task
+    start: Point | None
+    optimum: Point | None
+    count: int
+    data_hash: str
+
+
+def training_split(family: Family, data: Any) -> Split:
+    """The split to train on, of this very family."""
+    if isinstance(data, Dataset):
+        try:
+            data = data["train"]
+        except KeyError:
+            raise ValueError(f"training uses the split 'train', and {data!r} has none; pass the split itself") from None
+    if not isinstance(data, Split):
+        family.encode(data)
+        return Split("train", family, data, None)
+    if data.name in ("validation", "test"):
+        raise ValueError(
+            f"the split {data.name!r} is for judging schedules, not for training: results on it would prove nothing"
+        )
+    if data.family is not family and data.family.content_hash() != family.content_hash():
+        raise ValueError(f"{data!r} is of another family than the one to train")
+    return data
+
+
+def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, loss: Loss) -> Instances:
+    """The instances of a split with what is known of their optima."""
+    parameters, optima = split.parameters, split.optima
+    if optima is None:
+        needs = "the loss measures distances to" if loss.distance else 'start="previous" begins at' if start else ""
+        if loss.distance or start == "previous":
+            raise ValueError(
+                f"{needs} optima, and {split!r} has none. Make them with "
+                'Dataset.sample(…, references=True), or use loss="metric"'
+            )
+    optimum = None if optima is None else _columns(family, optima)
+    value = None if optima is None else jnp.asarray(optima.value, family.dtype)
+    keep = np.arange(len(split))
+    if start is None or start == "zero":
+        begin = None
+    elif start == "previous":
+        # The first instance has no one before it.
+        keep, begin = keep[1:], jax.tree.map(lambda a: a[..., :-1], optimum)
+        if not keep.size:
+            raise ValueError('start="previous" needs at least two instances in the order in which they come')
+    elif callable(start):
+        begin = _columns(family, start(parameters))
+        sizes = {a.shape[-1] for a in jax.tree.leaves(begin)}
+        if sizes != {len(split)}:
+            raise ValueError(f"start must give one point per instance, {len(split)} of them, got {sizes}")
+    else:
+        raise ValueError(f"start must be 'zero', 'previous' or a function of the parameters, got {start!r}")
+    if len(keep) < len(split):
+        parameters = family.select(parameters, keep)
+        optimum, value = jax.tree.map(lambda a: a[..., keep], (optimum, value))
+    instance = family.instances(parameters)
+    target = None
+    if optimum is not None:
+        target = algorithm.coordinates(family, instance, algorithm.init(family, instance, optimum))
+    marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
+    return Instances(
+        task=Task(algorithm, family, instance, target, value),
+        start=begin,
+        optimum=optimum,
+        count=len(keep),
+        data_hash=content_hash(split.content_hash(), marks),
+    )
+
+
+def _columns(family: Family, point: Any) -> Point:
+    """The x, y and s of a Point or of Optima (leading axis: instances) as columns."""
+    parts = (point.x, point.y, point.s)
+    return Point(*(None if a is None else jnp.asarray(np.asarray(a).T, family.dtype) for a in parts))  # type: ignore

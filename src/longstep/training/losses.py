@@ -1,0 +1,110 @@
+"""What training brings down: logarithms of distances to the optimum, of what is evaluated, or both."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..algorithms.base import Algorithm
+from ..families.base import Family
+
+# By how much log φ² should fall in a stress test before nothing more is asked.
+_FALL = 2.0
+# From so many instances on, the worst ones tell something of those that were not seen.
+_TAILED = 50
+
+
+@dataclass(frozen=True)
+class Loss:
+    """distance·log‖z − z*‖² + metric·log φ², averaged over instances and over the checkpoints of a block.
+
+    φ is what is evaluated: √(primal² + dual²) of the residuals for constrained problems, which needs no reference
+    optima, and √(f − f*) for the others, or the norm of the gradient where f* is not known.
+    The mean over instances is a power mean, log(mean φ^{2p})/p with p = `tail`: 0 is the geometric mean, which tables
+    show, 1 the published one; larger p care for the worst instances. None is 0 with fewer than 50 instances, which know
+    no tail, and 0.5 with more. Checkpoints are every `every` steps and the block's end; None is the end alone.
+
+    `stress` is the weight of a stress test that keeps schedules from blowing up on unseen instances: every block is
+    also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
+    of softplus(log φ² after − log φ² before + 2) is added. Nothing is asked there but that errors fall a little.
+    """
+
+    distance: float = 0.0
+    metric: float = 0.0
+    tail: float | None = None
+    every: int | None = None
+    stress: float = 4.0
+
+    def __post_init__(self):
+        if min(self.distance, self.metric, self.tail or 0.0, self.stress) < 0 or self.distance + self.metric == 0:
+            raise ValueError(f"a loss needs distance or metric > 0, and nothing below zero, got {self}")
+        if self.every is not None and self.every < 1:
+            raise ValueError(f"checkpoints come every 1, 2, … steps, got every={self.every}")
+
+    def combine(self, errors: "Errors") -> Float[Array, ""]:
+        """The loss of errors (checkpoints, N)."""
+        total = jnp.zeros((), errors.metric.dtype)
+        if self.distance and errors.distance is not None:
+            total += self.distance * jnp.mean(_power_mean(errors.distance, self.tail or 0.0))
+        if self.metric:
+            total += self.metric * jnp.mean(_power_mean(errors.metric, self.tail or 0.0))
+        if errors.growth is not None:
+            total += self.stress * jnp.mean(jax.nn.softplus(errors.growth + _FALL))
+        return total
+
+
+def resolve_loss(loss: "str | Loss", instances: int) -> Loss:
+    """A loss by its name, with the tail that suits so many instances."""
+    named = {"distance": Loss(distance=1.0), "metric": Loss(metric=1.0), "both": Loss(distance=0.5, metric=1.0)}
+    if not isinstance(loss, Loss):
+        if loss not in named:
+            raise ValueError(f"loss must be one of {', '.join(named)} or a Loss(…), got {loss!r}")
+        loss = named[loss]
+    if loss.tail is None:
+        loss = replace(loss, tail=0.0 if instances < _TAILED else 0.5)
+    return loss
+
+
+def _power_mean(logs: Float[Array, "c N"], p: float) -> Float[Array, " c"]:
+    if p == 0:
+        return jnp.mean(logs, axis=-1)
+    return (jax.nn.logsumexp(p * logs, axis=-1) - jnp.log(logs.shape[-1])) / p
+
+
+class Errors(eqx.Module):
+    """The logarithms of squared errors of each instance, in both measures; `growth` is that of the stress test."""
+
+    distance: Float[Array, "*c N"] | None
+    metric: Float[Array, "*c N"]
+    growth: Float[Array, " N"] | None = None
+
+    def split(self, stress: int, before: "Errors") -> "Errors":
+        """The errors of the instances themselves, with the growth of the stress test's, the last `stress` columns."""
+        if not stress:
+            return self
+        own = jax.tree.map(lambda a: a[..., :-stress], self)
+        return Errors(own.distance, own.metric, self.metric[-1, -stress:] - before.metric[-stress:])
+
+
+class Task(eqx.Module):
+    """The training instances with what is known of their optima."""
+
+    algorithm: Algorithm
+    family: Family
+    instance: Any
+    target: Float[Array, "k N"] | None
+    optimum: Float[Array, " N"] | None
+    stress: int = eqx.field(static=True, default=0)
+
+    def errors(self, state: Any) -> Errors:
+        """The errors of a state, kept from −∞ at rounding."""
+        residuals = self.algorithm.residuals(self.family, self.instance, state)
+        epsilon = 10 * jnp.finfo(residuals.dual.dtype).eps
+        distance = None
+        if self.target is not None:
+            square = jnp.sum((self.algorithm.coordinates(self.family, self.instance, state) - self.target) ** 2, axis=0)
+            distance = jnp.log(square + epsilon**2 * (1 + jnp.sum(self.target**2, axis=0)))
+        return Errors(distance, self.algorithm.log_metric(residuals, self.optimum))

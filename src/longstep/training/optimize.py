@@ -1,0 +1,83 @@
+"""The optimisers of a block: L-BFGS (SciPy's) by default, Adam (Optax's) as published."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+
+Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+# A logarithm of a loss that overflowed: worse than any that did not, and finite, as a line search wants it.
+_HOPELESS = 1e4
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The best point seen, its value, the value at the start, and how many evaluations it took."""
+
+    x: np.ndarray
+    value: float
+    start: float
+    evaluations: int
+
+
+def minimise(
+    objective: Objective,
+    x: np.ndarray,
+    bounds: tuple[np.ndarray, np.ndarray],
+    optimizer: str,
+    iterations: int,
+    report: Callable[[float], None],
+) -> Minimum:
+    """The best point within bounds that the optimiser finds from x; `report` hears every new best value."""
+    watch = _Watch(objective, report)
+    if x.size == 0:
+        watch(x)
+    elif optimizer == "lbfgs":
+        # The loss is a logarithm: changes below 1e-4 of it are not worth an evaluation.
+        options = {"maxiter": iterations, "maxfun": iterations * 3 // 2, "maxcor": 20, "ftol": 1e-5, "gtol": 1e-4}
+        box = scipy.optimize.Bounds(*bounds)
+        scipy.optimize.minimize(watch, x, jac=True, method="L-BFGS-B", bounds=box, options=options)
+    elif optimizer == "adam":
+        _adam(watch, x, bounds, iterations)
+    else:
+        raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
+    assert watch.best is not None
+    assert watch.first is not None
+    return Minimum(watch.best, watch.value, watch.first, watch.evaluations)
+
+
+class _Watch:
+    """The objective, with the best point seen; what is not finite becomes a high plateau."""
+
+    def __init__(self, objective: Objective, report: Callable[[float], None]):
+        self.objective, self.report = objective, report
+        self.best: np.ndarray | None = None
+        self.first: float | None = None
+        self.value, self.evaluations = np.inf, 0
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = self.objective(x)
+        self.evaluations += 1
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            value, gradient = _HOPELESS, np.zeros_like(gradient)
+        if self.first is None:
+            self.first = value
+        if self.best is None or value < self.value:
+            self.best, self.value = x.copy(), value
+            self.report(value)
+        return value, gradient
+
+
+def _adam(
+    objective: Objective, x: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], iterations: int, rate: float = 0.1
+) -> None:
+    """Adam with a cosine decay of the rate."""
+    import optax
+
+    transform = optax.adam(optax.cosine_decay_schedule(rate, iterations))
+    state = transform.init(x)
+    for _ in range(iterations):
+        _, gradient = objective(x)
+        update, state = transform.update(gradient, state, x)
+        x = np.clip(x + np.asarray(update, np.float64), *bounds)

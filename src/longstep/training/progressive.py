@@ -1,0 +1,312 @@
+"""Progressive training: block after block from where the last one left each instance, the steady state at the end."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..solution import Point
+from .blocks import Block, Part, Unknowns, Values
+from .losses import Errors, Loss, Task
+from .optimize import Minimum, minimise
+from .search import best_constant, long_run
+from .walk import NEAR, Walk
+
+Report = Callable[[float], None]
+# The search for the best constant looks at so many instances at most: it needs the mean, not the tail.
+_SEARCHED = 25
+# Blocks over which steady states are compared.
+_LASTING = 30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a schedule is learned; `train` says what each of them means."""
+
+    horizon: int
+    block: int
+    loss: Loss
+    optimizer: str
+    iterations: int
+    starts: int
+    candidates: int
+    learn: tuple[str, ...]
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    factorizations: int | None = None
+    joint: bool | None = None
+    seed: int = 0
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of the step-varying blocks."""
+        whole, rest = divmod(self.horizon, self.block)
+        return [self.block] * whole + ([rest] if rest else [])
+
+    def groups(self, count: int) -> np.ndarray:
+        """Which factorization each of the first steps uses, where their number is limited; the last is the steady's."""
+        assert self.factorizations is not None
+        return np.arange(count) * (self.factorizations - 1) // max(self.horizon, 1)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One finished part of a training: `constant`, `block`, `steady`, or `joint`, all steps once more.
+
+    `theta` holds what was learned, by name: one value for every step (for `constant` and `steady` one value; for
+    `joint` the steady state comes last).
+    """
+
+    kind: str
+    theta: Values
+    loss: float
+    loss_before: float
+    evaluations: int
+    seconds: float
+
+
+class Progressive:
+    """Learns a schedule for a task, one `Learned` part after the other.
+
+    Parts that are given (from a checkpoint) are not learned again; the states after them are computed by the same
+    programs, so that a resumed training goes on exactly as it would have.
+    """
+
+    def __init__(
+        self, task: Task, start: Point | None, optimum: Point | None, settings: Settings, memory_limit: float | None
+    ):
+        self.task, self.settings = task, settings
+        self.hyperparameters = task.algorithm.hyperparameters(task.family)
+        self.names = [h.name for h in self.hyperparameters]
+        self._factored = {h.name for h in self.hyperparameters if h.factored}
+        # With one factorization for all steps, what it depends on stays at the best constant.
+        held = self._factored if settings.factorizations == 1 else set()
+        self.learned = [name for name in settings.learn if name not in held]
+        self._programs: dict[int, Block] = {}
+        self._limit, self._start, self._optimum = memory_limit, start, optimum
+        self.memory_pieces = 1
+
+    def _behind(self, parts: list[Learned]) -> bool:
+        """Whether the constant is ahead of what was learned at the end of some block."""
+        walk = Walk(self, parts)
+        return bool(np.any(walk.errors(walk.learned) > walk.errors(walk.constant)))
+
+    def parts(self, given: list[Learned], report: Callable[[str, float], None]) -> Iterator[Learned]:
+        """The parts in order: constant, blocks, steady, joint. Blocks end early when the errors are at their floor."""
+        s, waiting = self.settings, list(given)
+
+        def part(kind: str, text: str, learn: Callable[[Report], Learned]) -> Learned:
+            if waiting:
+                found = waiting.pop(0)
+                assert found.kind == kind, f"the checkpoint holds {found.kind} where {kind} was expected"
+                return found
+            return learn(lambda loss: report(text, loss))
+
+        constant = part("constant", "best constant", self._constant)
+        yield constant
+        states, blocks = self.start(), []
+        floor = self.floor(states)
+        for number, length in enumerate(s.lengths):
+            text = f"block {number + 1} of {len(s.lengths)}"
+            given_to = (length, states, constant, blocks)
+            blocks.append(part("block", text, lambda r, a=given_to: self._block(r, *a)))
+            yield blocks[-1]
+            states, errors = self.advance(blocks[-1].theta, states)
+            # Blocks that are learned on rounding would only add danger.
+            if np.quantile(errors.metric, 0.25) <= floor:
+                break
+        steady = part("steady", "steady state", lambda r: self._steady(r, states, constant, blocks))
+        yield steady
+        behind = partial(self._behind, [constant, *blocks, steady])
+        if blocks and (waiting or s.joint or (s.joint is None and behind())):
+            yield part("joint", "all blocks together", lambda r: self._joint(r, blocks, steady))
+
+    def start(self) -> Any:
+        """The states at the start."""
+        return self.program(self.settings.block).start(self._start)
+
+    def advance(self, theta: Values, states: Any) -> tuple[Any, Errors]:
+        """The states and errors after steps with θ given step by step."""
+        length = len(theta[self.names[0]])
+        slots, used = np.arange(length), length
+        if all(len(set(theta[name])) == 1 for name in self._factored):
+            slots, used = np.zeros(length, int), 1
+        return self.program(length).forward(theta, slots, used, states)
+
+    def program(self, count: int) -> Block:
+        """The compiled steps of a block of this length."""
+        if count not in self._programs:
+            self._programs[count] = Block(self.task, self.settings.loss, count, self._limit)
+            self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
+        return self._programs[count]
+
+    def floor(self, states: Any) -> float:
+        """The mean log error at which rounding is all that is left to learn."""
+        return float(np.mean(self.task.algorithm.log_floor(self.task.errors(states).metric, self.task.optimum)))
+
+    def _stress(self, states: Any) -> Any:
+        """Where the stress test starts: every other instance where all of them began, as if nothing had worked so far,
+        the rest at the optimum of another instance or, if that is not known, at its state."""
+        program = self.program(self.settings.block)
+        source = states if self._optimum is None else self._optimum
+        other = jax.tree.map(lambda a: jnp.roll(a, 1, axis=-1) if jnp.ndim(a) else a, source)
+        other = other if self._optimum is None else program.start(other)
+        odd = jnp.arange(program.size) % 2 == 1
+        return jax.tree.map(lambda a, b: jnp.where(odd, a, b) if jnp.ndim(a) else a, self.start(), other)
+
+    def _constant(self, report: Report) -> Learned:
+        s, begin = self.settings, perf_counter()
+        size = self.task.family.batch(self.task.instance)[0]
+        few = np.arange(min(size, _SEARCHED))
+        block = self.program(s.block).restricted(few)
+        start = None if self._start is None else jax.tree.map(lambda a: a[..., few], self._start)
+        values, before, score = best_constant(
+            block, block.start(start), len(s.lengths) + 1, self.hyperparameters, s.fixed,
+            candidates=s.candidates, seed=s.seed, report=report,
+        )  # fmt: skip
+        theta = {name: np.array([value]) for name, value in values.items()}
+        return Learned("constant", theta, score, before, s.candidates, perf_counter() - begin)
+
+    def _block(self, report: Report, length: int, states: Any, constant: Learned, blocks: list[Learned]) -> Learned:
+        s, begin = self.settings, perf_counter()
+        first = sum(len(b.theta[self.names[0]]) for b in blocks)
+        previous = blocks[-1].theta if blocks else None
+        unknowns, slots, used = self._unknowns(first, length, constant, previous)
+        starts = [unknowns.start(unknowns.base)]
+        if previous is not None:
+            starts.append(unknowns.start({name: np.resize(previous[name], length) for name in self.names}))
+        block = self.program(length)
+        staged = block.stage(states, self._stress(states))
+        objective = self._objective(block, unknowns, slots, used, staged)
+        tried = [objective(x)[0] for x in starts] if len(starts) > 1 else [0.0]
+        starts = [starts[i] for i in np.argsort(tried)][: s.starts]
+        rng = np.random.default_rng([s.seed, first, *b"block"])
+        while len(starts) < s.starts:
+            starts.append(starts[0] + rng.normal(size=unknowns.size))
+        bounds = unknowns.reach(unknowns.start(unknowns.base))
+        found = self._best(objective, starts, bounds, report)
+        theta, _ = unknowns.theta(found.x)
+        theta = {name: value[slots] if name in self._factored else value for name, value in theta.items()}
+        evaluations = found.evaluations + len(tried) - 1
+        return Learned("block", theta, found.value, found.start, evaluations, perf_counter() - begin)
+
+    def _unknowns(
+        self, first: int, length: int, constant: Learned, previous: Values | None
+    ) -> tuple[Unknowns, np.ndarray, int]:
+        """The unknowns of a block that begins at step `first`, with the slots of its steps and how many are used."""
+        s = self.settings
+        base = {name: np.full(length, constant.theta[name][0]) for name in self.names}
+        slots, used, frozen = np.arange(length), length, 0
+        if s.factorizations is not None:
+            groups = s.groups(first + length)
+            distinct, slots = np.unique(groups[first:], return_inverse=True)
+            used = len(distinct)
+            # A group that began in an earlier block is learned already.
+            frozen = int(first > 0 and groups[first - 1] == groups[first])
+        by_slot = np.full(length, -1)
+        by_slot[frozen:used] = np.arange(used - frozen)
+        if frozen and previous is not None:
+            for name in self._factored:
+                base[name][0] = previous[name][-1]
+        parts = [
+            Part(h.name, by_slot if h.factored else np.arange(length), h.varying)
+            for h in self.hyperparameters
+            if h.name in self.learned
+        ]
+        return Unknowns(parts, base), slots, used
+
+    def _steady(self, report: Report, states: Any, constant: Learned, blocks: list[Learned]) -> Learned:
+        """Learned over a block from where the steps ended; then, of that and its neighbours, what lasts."""
+        s, begin = self.settings, perf_counter()
+        count = s.block
+        base = {name: np.full(count, constant.theta[name][0]) for name in self.names}
+        parts = [Part(h.name, np.zeros(count, int), h.steady) for h in self.hyperparameters if h.name in self.learned]
+        unknowns = Unknowns(parts, base)
+        block, x = self.program(count), unknowns.start(base)
+        staged = block.stage(states, self._stress(states))
+        objective = self._objective(block, unknowns, np.zeros(count, int), 1, staged)
+        found = self._best(objective, [x], unknowns.reach(x), report)
+        learned = {name: value[0] for name, value in unknowns.theta(found.x)[0].items()}
+        first = sum(len(b.theta[self.names[0]]) for b in blocks) // count
+        theta = self._lasting(states, first, {name: float(v[0]) for name, v in constant.theta.items()}, learned)
+        values = {name: np.array([value]) for name, value in theta.items()}
+        return Learned("steady", values, found.value, found.start, found.evaluations, perf_counter() - begin)
+
+    def _lasting(
+        self, states: Any, first: int, constant: dict[str, float], learned: dict[str, float]
+    ) -> dict[str, float]:
+        """The steady state that brings errors down most in the long run: the learned one, the constant, these scaled.
+
+        A block is too short to see the rate at which a steady state converges in the end. What is scaled is the
+        penalty as a whole, the knob of both ADMM packages. In the first blocks none may be behind the constant alone,
+        which began `first` blocks earlier; where all are, the learned one stays.
+        """
+        program = self.program(self.settings.block)
+        few = np.arange(min(program.size, _SEARCHED))
+        block, floor = program.restricted(few), self.floor(self.start())
+        began, ended = (
+            jax.tree.map(lambda a: a[..., few] if jnp.ndim(a) else a, tree) for tree in (self.start(), states)
+        )
+        limits = long_run(block, began, first + NEAR, constant, floor)[first:]
+        scaled = [name for name in self.learned if name in self._factored]
+        scales = (1.0, 0.1, 0.3, 3.0) if scaled else (1.0,)
+        best, least = learned, np.inf
+        for values in (p | {name: p[name] * c for name in scaled} for c in scales for p in (learned, constant)):
+            means = long_run(block, ended, _LASTING, values, floor, limits)
+            if len(means) == _LASTING and np.mean(means[_LASTING // 2 :]) < least:
+                best, least = values, float(np.mean(means[_LASTING // 2 :]))
+        return best
+
+    def _joint(self, report: Report, blocks: list[Learned], steady: Learned) -> Learned:
+        """All steps and the steady state at once, from what the blocks found, by the loss at every block's end."""
+        s, begin = self.settings, perf_counter()
+        H = sum(len(b.theta[self.names[0]]) for b in blocks)
+        count = H + s.block
+        steps = {name: np.concatenate([b.theta[name] for b in blocks]) for name in self.names}
+        tail = {name: np.full(s.block, steady.theta[name][0]) for name in self.names}
+        # Slots: one for every factorization of the steps, then the steady state's; behind them nothing is used.
+        groups = np.arange(H) if s.factorizations is None else np.unique(s.groups(H), return_inverse=True)[1]
+        last = int(groups[-1]) + 1
+        slots, places = np.append(groups, np.full(s.block, last)), np.arange(count)
+        base = {name: np.append(steps[name], tail[name]) for name in self.names}
+        for name in self._factored:
+            firsts = [int(np.flatnonzero(groups == g)[0]) for g in range(last)]
+            base[name] = np.append(steps[name][firsts], np.full(count - last, tail[name][0]))
+        parts = []
+        for h in (h for h in self.hyperparameters if h.name in self.learned):
+            own = last if h.factored else H
+            parts.append(Part(h.name, np.where(places < own, places, -1), h.varying))
+            parts.append(Part(h.name, np.where(places >= own, 0, -1), h.steady))
+        unknowns = Unknowns(parts, base)
+        block = Block(self.task, replace(s.loss, every=s.block, stress=0.0), count, self._limit)
+        objective = self._objective(block, unknowns, slots, last + 1, block.stage(self.start(), None))
+        x = unknowns.start(base)
+        found = self._best(objective, [x], unknowns.reach(x), report)
+        theta, _ = unknowns.theta(found.x)
+        theta = {name: (value[slots] if name in self._factored else value)[: H + 1] for name, value in theta.items()}
+        return Learned("joint", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
+
+    def _objective(self, block: Block, unknowns: Unknowns, slots: np.ndarray, used: int, staged: list):
+        def objective(nu: np.ndarray) -> tuple[float, np.ndarray]:
+            theta, slope = unknowns.theta(nu)
+            value, gradient = block.loss_and_gradient(theta, slots, used, staged)
+            return value, unknowns.pull(gradient, slope)
+
+        return objective
+
+    def _best(self, objective: Any, starts: list[np.ndarray], bounds: tuple, report: Report) -> Minimum:
+        """The best of several starts, with the evaluations of all."""
+        s, found = self.settings, []
+        # A few iterations tell which start is worth the others.
+        trial = s.iterations if len(starts) == 1 else max(s.iterations // 6, 1)
+        for x in starts:
+            found.append(minimise(objective, np.clip(x, *bounds), bounds, s.optimizer, trial, report))
+        best = min(found, key=lambda m: m.value)
+        if trial < s.iterations:
+            found.append(minimise(objective, best.x, bounds, s.optimizer, s.iterations - trial, report))
+            best = min(found, key=lambda m: m.value)
+        return Minimum(best.x, best.value, found[0].start, sum(m.evaluations for m in found))

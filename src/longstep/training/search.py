@@ -1,0 +1,105 @@
+"""The best constant hyperparameters: where learning starts, and what it must beat."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..schedules.domain import Fixed, Hyperparameter, Interval
+from .blocks import Block, Values
+
+# Decades around the default, one standard deviation, that random candidates cover.
+_DECADES = 1.0
+# A candidate whose mean log error is behind the leader's by this much is not run to the end.
+_BEHIND, _BEATEN = 2.0, 1e4
+
+
+def best_constant(
+    block: Block,
+    start: Any,
+    blocks: int,
+    hyperparameters: tuple[Hyperparameter, ...],
+    fixed: Mapping[str, float],
+    *,
+    candidates: int,
+    seed: int,
+    report: Callable[[float], None],
+) -> tuple[dict[str, float], float, float]:
+    """The constant θ with the least mean, over block ends, of the mean log error; the defaults' score, and its own.
+
+    Half of the candidates are drawn around the defaults, the others ever closer around the best ones so far.
+    `fixed` values are held.
+    """
+    free = [h for h in hyperparameters if h.name not in fixed and not isinstance(h.steady, Fixed)]
+    held = {h.name: fixed.get(h.name, h.default) for h in hyperparameters}
+    rng = np.random.default_rng([seed, *b"constant"])
+    centre = np.array([_coordinate(h, h.default) for h in free])
+    spread = np.array([_DECADES * np.log(10) if not isinstance(h.steady, Interval) else 1.5 for h in free])
+
+    leader: list[float] = []
+
+    def score(point: np.ndarray) -> float:
+        values = held | {h.name: _value(h, c) for h, c in zip(free, point, strict=True)}
+        means = _means(block, start, blocks, values, leader)
+        if not leader or (len(means) == blocks and np.mean(means) < np.mean(leader)):
+            leader[:] = means
+        return float(np.mean(means)) if len(means) == blocks else _BEATEN + float(np.mean(means))
+
+    points, scores = [centre], [score(centre)]
+    report(scores[0])
+    for k in range(1, candidates if free else 1):
+        if k <= candidates // 2:
+            point = centre + spread * rng.normal(size=centre.shape)
+        else:
+            # One of the best three, moved by less and less.
+            progress = (k - candidates // 2) / (candidates - candidates // 2)
+            near = points[np.argsort(scores)[rng.integers(min(3, len(points)))]]
+            point = near + spread * 0.5 * 0.1**progress * rng.normal(size=centre.shape)
+        points.append(point)
+        scores.append(score(point))
+        report(min(scores))
+    best = int(np.argmin(scores))
+    found = {h.name: _value(h, c) for h, c in zip(free, points[best], strict=True)}
+    return held | found, scores[0], scores[best]
+
+
+def _means(block: Block, states: Any, blocks: int, values: dict[str, float], leader: list[float]) -> list[float]:
+    """The mean log errors at the ends of blocks with constant θ; cut short where the leader is well ahead."""
+    theta: Values = {name: np.full(block.count, value) for name, value in values.items()}
+    means: list[float] = []
+    for _ in range(blocks):
+        states, errors = block.forward(theta, np.zeros(block.count, int), 1, states)
+        mean = float(np.mean(errors.metric))
+        means.append(mean if np.isfinite(mean) else _BEATEN)
+        if leader and np.mean(means) > np.mean(leader[: len(means)]) + _BEHIND:
+            break
+    return means
+
+
+def long_run(
+    block: Block, states: Any, blocks: int, values: dict[str, float], floor: float, limits: Sequence[float] = ()
+) -> list[float]:
+    """The mean log errors at the ends of so many blocks with constant θ, down to the floor.
+
+    Cut short at the first that is over its limit.
+    """
+    theta: Values = {name: np.full(block.count, value) for name, value in values.items()}
+    means: list[float] = []
+    while len(means) < blocks:
+        states, errors = block.forward(theta, np.zeros(block.count, int), 1, states)
+        mean = float(np.mean(errors.metric))
+        means.append(max(mean, floor) if np.isfinite(mean) else _BEATEN)
+        if len(means) <= len(limits) and means[-1] > limits[len(means) - 1]:
+            return means
+        if means[-1] == floor:
+            means += [floor] * (blocks - len(means))
+    return means
+
+
+def _coordinate(h: Hyperparameter, value: float) -> float:
+    return float(np.asarray(h.steady.unconstrain(jnp.asarray(value))))
+
+
+def _value(h: Hyperparameter, coordinate: float) -> float:
+    return float(h.steady.constrain_with_slope(np.array([coordinate]))[0][0])

@@ -1,0 +1,138 @@
+"""The safeguard: whatever the schedule is, what it watches never grows over a block."""
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import longstep as ls
+from longstep.programs import assemble
+from longstep.run import steps
+
+from .helpers import CASES
+
+WATCHED = [c for c in CASES if c.name in ("gradient-quadratic", "heavy-ball", "proximal-lasso", "osqp", "scs")]
+cases = pytest.mark.parametrize("case", WATCHED, ids=repr)
+
+
+def wild_schedule(case, seed, blocks):
+    """Hyperparameters two decades to either side of the defaults."""
+    rng, H = np.random.default_rng(seed), sum(blocks)
+    varying = {}
+    for h in case.hyperparameters:
+        varying[h.name] = h.default * 10 ** rng.uniform(-2, 2, size=H) if h.default else rng.normal(size=H)
+        if h.name == "alpha":
+            varying[h.name] = rng.uniform(0.01, 1.99, size=H)
+    return ls.Schedule(varying, {h.name: h.default for h in case.hyperparameters}, blocks=blocks)
+
+
+def merits(solver, parameters, count):
+    """What the safeguard watches after every step (count + 1, N), and which instances it took over."""
+    problem = assemble(solver._key, solver._leaves, solver.family.encode(parameters))
+    rule = solver.safeguard or "block"
+
+    def observe(state):
+        return solver.algorithm.merit(solver.family, problem.residuals(state), rule)
+
+    state = solver.algorithm.init(solver.family, problem.instance, None)
+    _, (merit, rounding), guard = steps(problem, state, count, 0, observe)
+    return np.asarray(merit), np.asarray(rounding), None if guard is None else np.asarray(guard.safe)
+
+
+@cases
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=8)
+def test_over_a_block_the_merit_does_not_grow(case, seed):
+    solver = ls.Solver(case.family, wild_schedule(case, seed, [3, 3, 3]), algorithm=case.algorithm)
+    merit, rounding, _ = merits(solver, case.parameters, 9)
+    # Once an instance is safe its steps are the plain method's: objectives fall, residuals may swing.
+    if "osqp" in case.name or "scs" in case.name:
+        free = ls.Solver(case.family, solver.schedule, algorithm=case.algorithm, safeguard=None)
+        bad = merits(free, case.parameters, 3)[0]
+        failed = ~(bad[3] <= bad[0] + rounding[0])
+        np.testing.assert_allclose(merit[3][failed], merit[0][failed], rtol=1e-9)
+        np.testing.assert_allclose(merit[3][~failed], bad[3][~failed], rtol=1e-9)
+    else:
+        for a, b in ((0, 3), (3, 6), (6, 9)):
+            assert (merit[b] <= merit[a] + rounding[a] + rounding[b]).all()
+
+
+@cases
+def test_a_disastrous_block_is_undone(case):
+    """Steps that blow up are taken back; instances that they do not touch run as if nothing was there."""
+    schedule = wild_schedule(case, 0, [2, 2])
+    name = "step" if "step" in schedule.names else "alpha"
+    values = dict(schedule.varying)
+    values[name] = np.array([1.0, 1.0, 1.0, 1.0]) * (1e6 / case.family.lipschitz if name == "step" else 1.0)
+    schedule = ls.Schedule(values, schedule.steady, blocks=[2, 2])
+    guarded = ls.Solver(case.family, schedule, algorithm=case.algorithm)
+    result = guarded.solve_batch(case.parameters, eps_abs=1e-6, eps_rel=1e-6, max_iter=20_000)
+    assert result.solved.all()
+    if name == "step":
+        assert result.safeguarded.all()
+        assert guarded.run(case.parameters, 4).safeguarded.all()
+        short = guarded.solve_batch(case.parameters, steps=1)  # in the middle of a block
+        assert short.safeguarded.all()
+        np.testing.assert_allclose(short.x, 0.0)
+
+
+def test_the_step_rule_takes_back_single_steps():
+    case = WATCHED[0]
+    L = case.family.lipschitz
+    schedule = ls.Schedule({"step": [1 / L, 1e4 / L, 1 / L]}, {"step": 1 / L}, blocks=[3])
+    solver = ls.Solver(case.family, schedule, safeguard="step")
+    history = solver.run(case.parameters, 3)
+    assert history.safeguarded.all()
+    # The second step is taken back, the third is safe: two steps of 1/L in all.
+    plain = ls.Solver(case.family, step=1 / L).run(case.parameters, 2)
+    np.testing.assert_allclose(history.objective[:, 2], plain.objective[:, 1])
+    np.testing.assert_allclose(history.objective[:, 3], plain.objective[:, 2])
+    bounded = ls.Quadratic(case.family.P, parameter=case.family.parameter, lower_bound=-1e3)
+    assert ls.Solver(bounded, schedule, safeguard="step").run(case.parameters, 3).safeguarded.all()
+
+
+@pytest.mark.parametrize("rule", ["block", "step"])
+def test_a_plain_run_never_triggers_it(rule):
+    """The published rule fired on monotone runs, because it compared with a mean optimal value."""
+    for case in WATCHED:
+        if "osqp" in case.name or "scs" in case.name:
+            continue
+        safe = {h.name: np.full(20, h.default) for h in case.hyperparameters}
+        schedule = ls.Schedule(safe, {n: v[0] for n, v in safe.items()}, blocks=[5] * 4)
+        history = ls.Solver(case.family, schedule, algorithm=case.algorithm, safeguard=rule).run(case.parameters, 20)
+        assert not history.safeguarded.any()
+
+
+def test_single_and_batch_agree_when_it_acts():
+    case = WATCHED[2]
+    schedule = ls.Schedule(
+        {"step": np.array([30.0, 30.0, 1.0, 1.0]) / case.family.lipschitz}, {"step": 0.1 / case.family.lipschitz}
+    )
+    schedule = ls.Schedule(schedule.varying, schedule.steady, blocks=[2, 2])
+    solver = ls.Solver(case.family, schedule)
+    batch = solver.solve_batch(case.parameters, steps=6)
+    assert batch.safeguarded.any()
+    for k, parameter in enumerate(case.parameters):
+        one = solver.solve(parameter, steps=6)
+        assert bool(one.safeguarded) == bool(batch.safeguarded[k])
+        np.testing.assert_allclose(one.x, batch.x[k], atol=1e-12)
+
+
+def test_unknown_rules_are_refused():
+    with pytest.raises(ValueError, match="safeguard must be 'block', 'step' or None"):
+        ls.Solver(WATCHED[0].family, safeguard="always")
+
+
+def test_sparse_products_have_the_dense_derivative():
+    from longstep.linalg.matrix import SparseMatrix, make_matrix
+
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.05)
+    A = make_matrix(dense, np.dtype("float64"))
+    assert isinstance(A, SparseMatrix)
+    x, y = jnp.asarray(rng.normal(size=(30, 3))), jnp.asarray(rng.normal(size=(40, 3)))
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(y * A.mv(x) ** 2))(x), 2 * dense.T @ (y * (dense @ x)))
+    np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(x * A.rmv(y) ** 2))(y), 2 * dense @ (x * (dense.T @ y)))
+    np.testing.assert_allclose(jax.jvp(A.mv, (x,), (x,))[1], dense @ x)

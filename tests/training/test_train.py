@@ -1,0 +1,318 @@
+"""Learning schedules: gradients, choices, safety, interruption. Figures live in benchmarks/training.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import cache
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import longstep as ls
+from longstep.experiments import kalman, quadcopter
+from longstep.families.dataset import Split
+from longstep.solution import Point
+from longstep.training.blocks import Block, Part, Unknowns
+from longstep.training.instances import gather
+from longstep.training.losses import resolve_loss
+
+from ..helpers import CASES, Case
+
+
+def conic_case():
+    problem = kalman.Kalman(horizon=4, length=7)
+    return Case("scs", ls.SCS(), problem.family, problem.windows(np.random.default_rng(0), 1).measurements)
+
+
+NAMES = ("gradient-smooth", "proximal-lasso", "accelerated-lasso", "osqp")
+TRAINED = {c.name: c for c in [*(c for c in CASES if c.name in NAMES), conic_case()]}
+FLIGHT = Case("quadcopter", ls.OSQP(), quadcopter.family(), quadcopter.sample_many(4, seed=5))
+trained = pytest.mark.parametrize("case", TRAINED.values(), ids=repr)
+QUIET = {"cache": False, "progress": False}
+
+
+@cache
+def split(case):
+    optima = ls.solve_references(case.family, case.parameters, cache=False, jobs=1, progress=False)
+    return Split("train", case.family, case.parameters, optima)
+
+
+def block_of(case, loss, count, memory_limit=None):
+    instances = gather(case.family, case.algorithm, split(case), None, loss)
+    block = Block(instances.task, loss, count, memory_limit)
+    other = Point(*(None if a is None else jnp.roll(a, 1, axis=-1) for a in vars(instances.optimum).values()))
+    return block, block.stage(block.start(None), block.start(other))
+
+
+def theta_of(case, count, seed=0):
+    rng = np.random.default_rng(seed)
+    theta = {}
+    for h in case.hyperparameters:
+        values = h.default * np.exp(0.2 * rng.normal(size=count)) if h.default else 0.2 * rng.random(count)
+        theta[h.name] = np.clip(values, 0.5, 1.8) if h.name == "alpha" else values
+    return theta
+
+
+@trained
+@pytest.mark.parametrize(
+    "loss", [ls.Loss(distance=1.0, tail=1.0), ls.Loss(distance=0.5, metric=1.0, tail=0.5, every=2)], ids=["end", "all"]
+)
+def test_gradient_of_the_block_loss_equals_finite_differences(case, loss):
+    count = 4
+    block, staged = block_of(case, loss, count)
+    theta, slots = theta_of(case, count), np.array([0, 1, 1, 2])
+    value, gradient = block.loss_and_gradient(theta, slots, 3, staged)
+    factored = {h.name for h in case.hyperparameters if h.factored}
+    for name, values in theta.items():
+        # Behind the used slots nothing depends on a factored hyperparameter.
+        entries = (0, 1, 2) if name in factored else (0, 3)
+        for k in entries:
+            size = 1e-5 * max(1e-2, abs(values[k]))
+            around = []
+            for sign in (1, -1):
+                moved = {n: v.copy() for n, v in theta.items()}
+                moved[name][k] += sign * size
+                around.append(block.loss_and_gradient(moved, slots, 3, staged)[0])
+            slope = (around[0] - around[1]) / (2 * size)
+            assert gradient[name][k] == pytest.approx(slope, rel=1e-3, abs=1e-6 / max(1e-2, abs(values[k]))), (name, k)
+        if name in factored:
+            assert gradient[name][3] == 0
+    assert np.isfinite(value)
+
+
+@pytest.mark.parametrize("name", ["proximal-lasso"])
+def test_a_memory_limit_splits_the_gradient_and_changes_nothing(name):
+    case = TRAINED[name]
+    loss = resolve_loss(ls.Loss(distance=0.5, metric=1.0, tail=0.5), 4)
+    whole, staged = block_of(case, loss, 3)
+    pieces, staged_pieces = block_of(case, loss, 3, memory_limit=0.7 * whole.memory())
+    assert len(pieces.pieces()) > 1
+    theta, slots = theta_of(case, 3), np.arange(3)
+    a, b = whole.loss_and_gradient(theta, slots, 3, staged), pieces.loss_and_gradient(theta, slots, 3, staged_pieces)
+    assert a[0] == pytest.approx(b[0], rel=1e-10)
+    for key in theta:
+        np.testing.assert_allclose(a[1][key], b[1][key], rtol=1e-7, atol=1e-10)
+    with pytest.raises(MemoryError, match="Raise memory_limit"):
+        block_of(case, loss, 3, memory_limit=10.0)
+
+
+def test_unknowns_map_to_their_domains_and_back():
+    alpha = TRAINED["osqp"].hyperparameters[-1]
+    base = {"alpha": np.array([1.0, 1.2, 1.4, 1.6])}
+    unknowns = Unknowns([Part("alpha", np.array([0, -1, 1, 1]), alpha.varying)], base)
+    theta, slopes = unknowns.theta(unknowns.start({"alpha": np.array([0.5, 9.0, 1.5, 1.5])}))
+    np.testing.assert_allclose(theta["alpha"], [0.5, 1.2, 1.5, 1.5])
+    weights = {"alpha": np.array([1.0, 10.0, 2.0, 3.0])}
+    nu = unknowns.start(theta)
+    for i in range(2):
+        move = 1e-6 * np.eye(2)[i]
+        change = unknowns.theta(nu + move)[0]["alpha"] - unknowns.theta(nu - move)[0]["alpha"]
+        assert unknowns.pull(weights, slopes)[i] == pytest.approx(change @ weights["alpha"] / 2e-6, rel=1e-6)
+
+
+@trained
+def test_training_beats_the_best_constant_at_every_block_end(case):
+    result = ls.train(case.family, split(case), algorithm=case.algorithm, horizon=8, block=4, **QUIET)
+    gain = np.array(result.comparison.gain)
+    assert (gain >= 1 - 1e-9).all()
+    assert gain.max() > 1.5
+    assert result.comparison.steps[:2] == (4, 8)
+    assert "learned" in result.kept
+    # The solver that runs it measures the same.
+    solver = ls.Solver(case.family, result, safeguard=None)
+    history = solver.run(case.parameters, 8)
+    if "osqp" in case.name or "scs" in case.name:
+        error = np.sqrt(history.primal**2 + history.dual**2)
+    else:
+        error = np.sqrt(np.maximum(history.objective - split(case).optima.value[:, None], 1e-15))
+    measured = np.exp(np.mean(np.log(error[:, [4, 8]]), axis=0))
+    np.testing.assert_allclose(result.comparison.schedule[:2], measured, rtol=0.05)
+
+
+def test_the_result_is_reproducible_and_its_record_is_json(tmp_path):
+    case = TRAINED["osqp"]
+    first, second = (ls.train(case.family, split(case), horizon=4, block=4, seed=3, **QUIET) for _ in range(2))
+    assert first.schedule == second.schedule
+    record = json.loads(json.dumps(first.record))
+    assert record["seed"] == 3
+    assert record["data_hash"] == second.record["data_hash"]
+    assert [p["kind"] for p in record["parts"]] == ["constant", "block", "steady"]
+    assert all(p["loss"] <= p["loss_before"] for p in record["parts"])
+    solver = ls.Solver(case.family, first)
+    solver.save(tmp_path / "s.longstep")
+    assert ls.Solver.load(tmp_path / "s.longstep").record == record
+
+
+def test_alpha_alone_needs_one_factorization_and_a_limit_is_kept():
+    case, options = FLIGHT, {"horizon": 10, "block": 5, "iterations": 12, "candidates": 10, "loss": "metric", **QUIET}
+    alone = ls.train(case.family, case.parameters, learn="alpha", **options)
+    assert len(ls.Solver(case.family, alone).plan.factors.inverse) == 1
+    assert len(set(alone.schedule.alpha)) > 1
+    limited = ls.train(case.family, case.parameters, factorizations=3, joint=True, **options)
+    assert len(ls.Solver(case.family, limited).plan.factors.inverse) <= 3
+    assert len(set(limited.schedule.alpha)) > 3
+    held = ls.train(case.family, case.parameters, fixed={"alpha": 1.5}, **options)
+    assert set(held.schedule.alpha) == {1.5}
+    assert held.schedule.steady["alpha"] == 1.5
+    assert max(held.comparison.gain) > 1
+
+
+def test_distances_need_references():
+    case = TRAINED["osqp"]
+    with pytest.raises(ValueError, match=r"and .* has none"):
+        ls.train(case.family, case.parameters, loss="distance", **QUIET)
+
+
+def test_warm_starts():
+    case = TRAINED["osqp"]
+    previous = ls.train(case.family, split(case), start="previous", horizon=3, block=3, iterations=10, **QUIET)
+    assert previous.schedule.warm
+    assert previous.record["instances"] == len(case.parameters) - 1
+    zero = ls.train(
+        case.family, split(case), start=lambda p: Point(np.zeros((len(p), case.family.n))), horizon=3, block=3,
+        iterations=10, **QUIET,
+    )  # fmt: skip
+    assert zero.schedule.warm
+    # From A·0 and not from z = 0 this is the same start, so the same schedule.
+    cold = ls.train(case.family, split(case), horizon=3, block=3, iterations=10, **QUIET)
+    np.testing.assert_allclose(zero.schedule.rho_ineq, cold.schedule.rho_ineq)
+
+
+def test_blocks_end_at_the_floor():
+    """A problem that a few steps solve to rounding gets no steps that are learned on rounding."""
+    case = TRAINED["proximal-lasso"]
+    result = ls.train(case.family, split(case), horizon=60, block=6, **QUIET)
+    assert 6 <= len(result.schedule) < 60
+
+
+def test_adam_also_learns():
+    case = TRAINED["proximal-lasso"]
+    result = ls.train(case.family, split(case), optimizer="adam", iterations=60, horizon=4, block=4, **QUIET)
+    assert max(result.comparison.gain) > 1.1
+
+
+def test_float32_and_another_precision():
+    case = TRAINED["osqp"]
+    small = case.family.astype("float32")
+    assert small.matrices.P.dense().dtype == jnp.float32
+    trained_in_64 = ls.train(small, case.parameters, precision="float64", horizon=3, block=3, iterations=10, **QUIET)
+    assert trained_in_64.record["dtype"] == "float64"
+    in_32 = ls.train(small, case.parameters, horizon=3, block=3, iterations=10, **QUIET)
+    for result in (trained_in_64, in_32):
+        assert ls.Solver(small, result).solve_batch(case.parameters, eps_abs=1e-3, eps_rel=1e-3).solved.all()
+
+
+def test_closed_forms_are_taken():
+    by_name = {c.name: c for c in CASES}
+    quadratic, ball, smooth = (by_name[n] for n in ("gradient-quadratic", "heavy-ball", "gradient-smooth"))
+    size = quadratic.family.parameter.size
+    gaussian = ls.Gaussian(np.zeros(size), np.eye(size))
+    for case in (quadratic, ball):
+        for data in (gaussian, split(case), case.parameters):
+            result = ls.train(case.family, data, algorithm=case.algorithm, horizon=6, block=3, **QUIET)
+            assert result.record["method"] == "closed form"
+            assert all(g >= 1 - 1e-9 for g in result.comparison.gain)
+    single = ls.train(smooth.family, split(smooth), loss="distance", block=1, horizon=5, **QUIET)
+    assert single.record["method"] == "closed form"
+    # The first step by the formula, from zero.
+    instances, x = smooth.instances, split(smooth).optima.x
+    g = np.asarray(smooth.family.gradient(instances, jnp.zeros((smooth.family.n, len(x))))).T
+    assert single.schedule.step[0] == pytest.approx(np.sum(g * -x) / np.sum(g * g), rel=1e-9)
+    with pytest.raises(TypeError, match="needs instances"):
+        ls.train(TRAINED["osqp"].family, gaussian, **QUIET)
+
+
+class Interrupt(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", ["proximal-lasso", "osqp"])
+def test_an_interrupted_training_goes_on_bit_for_bit(name, tmp_path):
+    case = TRAINED[name]
+    options = {"horizon": 6, "block": 3, "iterations": 8, "joint": True, "progress": False}
+    expected = ls.train(case.family, split(case), cache=False, **options)
+    for part in ("best constant", "block 1 of 2", "block 2 of 2", "steady state", "all blocks together"):
+
+        def stop(event, part=part):
+            if event["part"] == part:
+                raise Interrupt
+
+        with pytest.raises(Interrupt):
+            ls.train(case.family, split(case), cache=tmp_path / name, callback=stop, **options)
+    resumed = ls.train(case.family, split(case), cache=tmp_path / name, **options)
+    assert resumed.schedule == expected.schedule
+    assert resumed.constant == expected.constant
+    assert resumed.comparison == expected.comparison
+    # A finished one is read, not repeated.
+    again = ls.train(case.family, split(case), cache=tmp_path / name, **options)
+    assert again.record == resumed.record
+    assert again.schedule == resumed.schedule
+    # Damage is noticed, and the training done again.
+    (path,) = (tmp_path / name / "training").iterdir()
+    path.write_bytes(path.read_bytes()[:-5])
+    assert ls.train(case.family, split(case), cache=tmp_path / name, **options).schedule == expected.schedule
+
+
+SCRIPT = """
+import sys, jax
+jax.config.update("jax_enable_x64", True)
+import numpy as np, longstep as ls
+rng = np.random.default_rng(0)
+A = rng.normal(size=(8, 6))
+family = ls.Composite(ls.Quadratic(A.T @ A, parameter=ls.Affine(q=-A.T)), ls.L1(0.4))
+result = ls.train(family, rng.normal(size=(5, 8)), horizon=40, block=2, cache=sys.argv[1], progress=False)
+print(result.schedule.to_json())
+"""
+
+
+def test_a_killed_training_goes_on_bit_for_bit(tmp_path):
+    def start(folder):
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, text=True)
+
+    process, folder = start(tmp_path / "killed"), tmp_path / "killed" / "training"
+    while process.poll() is None and not (folder.is_dir() and any(f.suffix == ".training" for f in folder.iterdir())):
+        time.sleep(0.01)
+    time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    outputs = [start(tmp_path / name).communicate(timeout=120)[0] for name in ("killed", "whole")]
+    assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0])["varying"]["step"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"horizon": 0}, "horizon must be a whole number of at least 1"),
+        ({"loss": "mse"}, "loss must be one of distance, metric, both"),
+        ({"optimizer": "sgd"}, "optimizer must be 'lbfgs' or 'adam'"),
+        ({"learn": "step"}, "there is no hyperparameter 'step' to learn; there are sigma"),
+        ({"learn": []}, "learn names no hyperparameter"),
+        ({"learn": "alpha", "fixed": {"alpha": 1.0}}, "alpha is to be learned and fixed at once"),
+        ({"fixed": {"alpha": 3.0}}, r"alpha = 3.0 cannot be held: it must lie in \[0.001"),
+        ({"start": "warm"}, "start must be 'zero', 'previous' or a function"),
+        ({"algorithm": ls.SCS()}, "SCS solves Conic families, not QP"),
+        ({"factorizations": 0}, "factorizations must be a whole number"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    case = TRAINED["osqp"]
+    with pytest.raises((ValueError, TypeError), match=message):
+        ls.train(case.family, split(case), **options, **QUIET)
+
+
+def test_bad_data_are_refused():
+    case = TRAINED["osqp"]
+    with pytest.raises(ValueError, match="is for judging schedules"):
+        ls.train(case.family, replace(split(case), name="test"), **QUIET)
+    with pytest.raises(ValueError, match="of another family"):
+        ls.train(TRAINED["scs"].family, split(case), **QUIET)
+    with pytest.raises(ValueError, match="uses the split 'train'"):
+        ls.train(case.family, ls.Dataset([replace(split(case), name="mine")]), **QUIET)
+    with pytest.raises(ValueError, match="nothing below zero"):
+        ls.Loss(distance=-1.0)
