@@ -1,5 +1,6 @@
 """Where training has a closed form: gradient descent on quadratics, and single steps on any smooth family."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -51,7 +52,7 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
     found = exact_schedule(
         family, source, horizon=settings.horizon, block=settings.block, momentum=momentum, objective=objective
     )
-    schedule = Schedule(found.varying, found.steady, warm=warm, blocks=found.blocks)
+    schedule = Schedule(found.varying, found.steady, warm=warm, blocks=_watched(found.blocks))
     spectrum = Spectrum(family)
     eigenvalues, weights = spectrum.eigenvalues, spectrum.weights(source)
 
@@ -73,6 +74,17 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
     measure = "root mean square distance" if power == 1 else "√(2·mean(f − f*))"
     comparison = Comparison(tuple(int(k) for k in ends), *(tuple(map(float, m)) for m in means), measure=measure)
     return schedule, flat, comparison, "the exact schedule"
+
+
+def _watched(lengths: Iterable[int]) -> list[int]:
+    """Blocks of at least ten steps for the safeguard: single exact steps may raise the objective on the way."""
+    merged: list[int] = []
+    for length in lengths:
+        if merged and merged[-1] < 10:
+            merged[-1] += length
+        else:
+            merged.append(length)
+    return merged
 
 
 def _steps(schedule: Schedule) -> tuple[np.ndarray, np.ndarray | None]:
@@ -120,5 +132,7 @@ def _single_steps(
     comparison = Comparison(tuple(ends), *means, measure="root mean square distance")
     # A step of zero is not admissible, and there is nothing left to step for.
     count = next((k for k, t in enumerate(steps) if t <= 0), len(steps))
-    schedule = Schedule({"step": steps[:count]}, {"step": h.default}, warm=found.start is not None, blocks=[1] * count)
+    schedule = Schedule(
+        {"step": steps[:count]}, {"step": h.default}, warm=found.start is not None, blocks=_watched([1] * count)
+    )
     return schedule, Schedule({}, {"step": flat}), comparison, "the exact schedule, one step at a time"

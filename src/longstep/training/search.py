@@ -12,7 +12,7 @@ from .blocks import Block, Values
 # Decades around the default, one standard deviation, that random candidates cover.
 _DECADES = 1.0
 # A candidate whose mean log error is behind the leader's by this much is not run to the end.
-_BEHIND, _BEATEN = 2.0, 1e4
+_BEHIND, _BEATEN = 4.0, 1e4
 
 
 def best_constant(

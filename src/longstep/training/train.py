@@ -119,7 +119,7 @@ def train(
     hyperparameters = algorithm.hyperparameters(family)
     cheap = not any(h.factored for h in hyperparameters)
     # Large factorizations make an evaluation dear; the first iterations bring the most.
-    default_iterations = 100 if cheap else 40 if family.n <= 300 else 30
+    default_iterations = 100 if cheap else 40 if family.n <= 300 else 26
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
@@ -131,7 +131,7 @@ def train(
         optimizer=optimizer,
         iterations=_positive("iterations", default_iterations if iterations is None else iterations),
         starts=_positive("starts", (3 if cheap else 1) if starts is None else starts),
-        candidates=_positive("candidates", (60 if cheap else 40) if candidates is None else candidates),
+        candidates=_positive("candidates", 60 if candidates is None else candidates),
         learn=_learned(hyperparameters, learn, held),
         fixed=held,
         factorizations=None if factorizations is None else _positive("factorizations", factorizations),
