@@ -19,7 +19,10 @@ from longstep.solver import Solver
 
 from ..helpers import CASES
 
-cases = pytest.mark.parametrize("case", CASES, ids=repr)
+# Unscaled families differ from the others in their data alone: their laws are for `make test-slow`.
+cases = pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] if "unscaled" in c.name else [], id=c.name) for c in CASES]
+)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -90,11 +89,6 @@ class Progressive:
         self._limit, self._start, self._optimum = memory_limit, start, optimum
         self.memory_pieces = 1
 
-    def _behind(self, parts: list[Learned]) -> bool:
-        """Whether the constant is ahead of what was learned at the end of some block."""
-        walk = Walk(self, parts)
-        return bool(np.any(walk.errors(walk.learned) > walk.errors(walk.constant)))
-
     def parts(self, given: list[Learned], report: Callable[[str, float], None]) -> Iterator[Learned]:
         """The parts in order: constant, blocks, steady, joint. Blocks end early when the errors are at their floor."""
         s, waiting = self.settings, list(given)
@@ -121,9 +115,13 @@ class Progressive:
                 break
         steady = part("steady", "steady state", lambda r: self._steady(r, states, constant, blocks))
         yield steady
-        behind = partial(self._behind, [constant, *blocks, steady])
-        if blocks and (waiting or s.joint or (s.joint is None and behind())):
+        if waiting or s.joint or (s.joint is None and self._behind([constant, *blocks, steady])):
             yield part("joint", "all blocks together", lambda r: self._joint(r, blocks, steady))
+
+    def _behind(self, parts: list[Learned]) -> bool:
+        """Whether the constant is ahead of what was learned at the end of some block."""
+        walk = Walk(self, parts)
+        return bool(np.any(walk.errors(walk.learned) > walk.errors(walk.constant)))
 
     def start(self) -> Any:
         """The states at the start."""
