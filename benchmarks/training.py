@@ -1,6 +1,6 @@
 """What training gives and what it costs: quality, tails, time and memory, on test instances that training never saw.
 
-    python benchmarks/training.py [ridge lasso mpc kalman deblurring maxcut optimizers sizes memory] [--quick]
+    python benchmarks/training.py [ridge lasso mpc kalman deblurring maxcut optimizers memory] [--quick]
 
 Counts are iterations until the geometric mean over the test instances is at most the tolerance, and in brackets from
 where it stays there. Suboptimality for ridge and lasso, max(primal, dual) residual in the 2-norm for the others (MPC:

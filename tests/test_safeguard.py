@@ -1,8 +1,6 @@
 """The safeguard: whatever the schedule is, what it watches never grows over a block."""
 
 import hypothesis.strategies as st
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -123,16 +121,3 @@ def test_single_and_batch_agree_when_it_acts():
 def test_unknown_rules_are_refused():
     with pytest.raises(ValueError, match="safeguard must be 'block', 'step' or None"):
         ls.Solver(WATCHED[0].family, safeguard="always")
-
-
-def test_sparse_products_have_the_dense_derivative():
-    from longstep.linalg.matrix import SparseMatrix, make_matrix
-
-    rng = np.random.default_rng(0)
-    dense = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.05)
-    A = make_matrix(dense, np.dtype("float64"))
-    assert isinstance(A, SparseMatrix)
-    x, y = jnp.asarray(rng.normal(size=(30, 3))), jnp.asarray(rng.normal(size=(40, 3)))
-    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(y * A.mv(x) ** 2))(x), 2 * dense.T @ (y * (dense @ x)))
-    np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(x * A.rmv(y) ** 2))(y), 2 * dense @ (x * (dense.T @ y)))
-    np.testing.assert_allclose(jax.jvp(A.mv, (x,), (x,))[1], dense @ x)

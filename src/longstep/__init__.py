@@ -28,8 +28,8 @@ from .solution import Point as Point
 from .solution import Solution as Solution
 from .solution import Status as Status
 from .solver import Solver as Solver
-from .training.exact import Gaussian as Gaussian
 from .training.losses import Loss as Loss
+from .training.spectrum import Gaussian as Gaussian
 from .training.train import Training as Training
 from .training.train import train as train
 

@@ -80,6 +80,10 @@ class Guard(eqx.Module):
     merit: Float[Array, "*N"]
     safe: Bool[Array, "*N"]
 
+    def slim(self) -> "Guard":
+        """Without what only a further step needs."""
+        return Guard(None, self.merit, self.safe)
+
 
 def watch(problem: Problem, state: Any) -> Guard | None:
     """The guard at the start of a run; None where nothing is guarded."""
@@ -182,7 +186,7 @@ class Progress(eqx.Module):
 
     def slim(self) -> "Progress":
         """Without what only a further step needs."""
-        guard = None if self.guard is None else Guard(None, self.guard.merit, self.guard.safe)
+        guard = None if self.guard is None else self.guard.slim()
         return eqx.tree_at(lambda p: (p.best, p.guard), self, (None, guard), is_leaf=lambda x: x is None)
 
 
@@ -285,7 +289,7 @@ def judge(problem: Problem, state: Any, limits: Limits, count: int, guard: Guard
     p = begin(problem, state, limits)
     status = jnp.where(jnp.isfinite(p.best_violation), p.status, _code(Status.NUMERICAL_FAILURE))
     iterations = jnp.full_like(p.iterations, count)
-    guard = None if guard is None else Guard(None, guard.merit, guard.safe)
+    guard = None if guard is None else guard.slim()
     return Progress(
         jnp.int32(count), None, guard, None, None, p.report, p.best_violation, status, p.suspect, iterations
     )

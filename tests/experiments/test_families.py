@@ -45,24 +45,20 @@ def digits(per_class=12, classes=3, side=3, seed=0):
 # ─── optima ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ridge_optimum():
-    problem = ridge.Ridge(m=12, n=20)
+@pytest.mark.parametrize(
+    ("problem", "penalty"),
+    [
+        (ridge.Ridge(m=12, n=20), lambda z: 0.01 * cp.sum_squares(z)),
+        (lasso.Lasso(m=20, n=40), lambda z: 0.1 * cp.norm1(z)),
+    ],
+    ids=["ridge", "lasso"],
+)
+def test_regression_optimum(problem, penalty):
     B = draw(problem)
     optima = ls.solve_references(problem.family, B, **QUIET)
     for b, x, value in zip(B, optima.x, optima.value, strict=True):
-        z = cp.Variable(20)
-        fit = 0.5 * cp.sum_squares(problem.A @ z - b) + 0.01 * cp.sum_squares(z)
-        assert value + b @ b / 2 == pytest.approx(direct(cp.Minimize(fit)), rel=1e-7)
-        np.testing.assert_allclose(x, z.value, atol=1e-5)
-
-
-def test_lasso_optimum():
-    problem = lasso.Lasso(m=20, n=40)
-    B = draw(problem)
-    optima = ls.solve_references(problem.family, B, **QUIET)
-    for b, x, value in zip(B, optima.x, optima.value, strict=True):
-        z = cp.Variable(40)
-        fit = 0.5 * cp.sum_squares(problem.A @ z - b) + 0.1 * cp.norm1(z)
+        z = cp.Variable(problem.n)
+        fit = 0.5 * cp.sum_squares(problem.A @ z - b) + penalty(z)
         assert value + b @ b / 2 == pytest.approx(direct(cp.Minimize(fit)), rel=1e-7)
         np.testing.assert_allclose(x, z.value, atol=1e-5)
 
@@ -88,11 +84,6 @@ def test_deblurring_optimum():
         fit = 0.5 * cp.sum_squares(problem.B @ w - b) + 1e-4 * cp.sum(w)
         assert value + b @ b / 2 == pytest.approx(direct(cp.Minimize(fit), [w >= 0, w <= 1]), abs=1e-8)
         assert np.all((x > -1e-6) & (x < 1 + 1e-6))
-
-
-def test_deblurring_optimum_at_the_default_accuracy():
-    problem = deblurring.Deblurring(strokes(4, 9))
-    ls.solve_references(problem.family, draw(problem), **QUIET)
 
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])

@@ -158,3 +158,14 @@ def test_custom_prox():
 def test_box_refuses_crossed_bounds():
     with pytest.raises(ValueError, match="low ≤ high"):
         ls.Box(1.0, 0.0)
+
+
+def test_sparse_products_have_the_dense_derivative():
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.05)
+    A = make_matrix(dense, np.dtype("float64"))
+    assert isinstance(A, SparseMatrix)
+    x, y = jnp.asarray(rng.normal(size=(30, 3))), jnp.asarray(rng.normal(size=(40, 3)))
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(y * A.mv(x) ** 2))(x), 2 * dense.T @ (y * (dense @ x)))
+    np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(x * A.rmv(y) ** 2))(y), 2 * dense @ (x * (dense.T @ y)))
+    np.testing.assert_allclose(jax.jvp(A.mv, (x,), (x,))[1], dense @ x)

@@ -230,8 +230,13 @@ def test_closed_forms_are_taken():
     instances, x = smooth.instances, split(smooth).optima.x
     g = np.asarray(smooth.family.gradient(instances, jnp.zeros((smooth.family.n, len(x))))).T
     assert single.schedule.step[0] == pytest.approx(np.sum(g * -x) / np.sum(g * g), rel=1e-9)
-    with pytest.raises(TypeError, match="needs instances"):
-        ls.train(TRAINED["osqp"].family, gaussian, **QUIET)
+    # What is asked beyond it is learned: here the step alone, with the momentum at zero.
+    step_alone = ls.train(ball.family, split(ball), algorithm=ls.HeavyBall(), learn="step", horizon=3, block=3, **SHORT)
+    assert step_alone.record["method"] == "progressive"
+    assert not step_alone.schedule.momentum.any()
+    for case, options in ((TRAINED["osqp"], {}), (smooth, {"block": 1, "loss": "distance"})):
+        with pytest.raises(TypeError, match="needs instances"):
+            ls.train(case.family, gaussian, **options, **QUIET)
 
 
 class Interrupt(Exception):

@@ -37,10 +37,10 @@ class Block:
     def stage(self, states: Any, stress: Any) -> list:
         """The states, and those of the stress test behind them, in the pieces that `loss_and_gradient` takes."""
         if not self._stressed:
-            return [_take(states, piece) for piece in self.pieces()]
+            return [take_columns(states, piece) for piece in self.pieces()]
         return [
             jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1) if a.ndim else a, *parts)
-            for parts in ((_take(states, piece), _take(stress, piece)) for piece in self.pieces())
+            for parts in ((take_columns(states, piece), take_columns(stress, piece)) for piece in self.pieces())
         ]
 
     def loss_and_gradient(self, theta: Values, slots: np.ndarray, used: int, staged: list) -> tuple[float, Values]:
@@ -74,7 +74,7 @@ class Block:
         """The same block for some of the instances, to go forward only."""
         task = self.task
         instance = task.family.take(task.instance, columns)
-        target, optimum = _take((task.target, task.optimum), columns)
+        target, optimum = take_columns((task.target, task.optimum), columns)
         few = Task(task.algorithm, task.family, instance, target, optimum)
         return Block(few, self.loss, self.count)
 
@@ -98,7 +98,7 @@ class Block:
         twice = np.concatenate([columns, columns]) if self._stressed else columns
         task, stress = self.task, len(columns) if self._stressed else 0
         instance = task.family.take(task.instance, twice)
-        target, optimum = _take((task.target, task.optimum), twice)
+        target, optimum = take_columns((task.target, task.optimum), twice)
         return _Part(Task(task.algorithm, task.family, instance, target, optimum, stress))
 
     def pieces(self) -> list[slice]:
@@ -125,7 +125,7 @@ class _Part:
         self.leaves, self.key = tuple(leaves), Key(structure)
 
 
-def _take(tree: Any, columns: Any) -> Any:
+def take_columns(tree: Any, columns: Any) -> Any:
     """Some columns of every leaf that has columns."""
     return jax.tree.map(lambda a: a[..., columns] if a.ndim else a, tree)
 

@@ -15,9 +15,10 @@ from ..families.dataset import Split
 from ..families.smooth import Differentiable, Quadratic
 from ..schedules.schedule import Schedule, constant
 from .compare import Comparison
-from .exact import Gaussian, Spectrum, exact_schedule, expected_losses, one_step
+from .exact import exact_schedule, expected_losses, one_step
 from .instances import Start, gather
 from .progressive import Settings
+from .spectrum import Gaussian, Spectrum
 
 Found = tuple[Schedule, Schedule, Comparison, str]
 
@@ -27,16 +28,17 @@ def closed_form(
 ) -> Found | None:
     """The exact schedule, the best constant and how they compare; None where training needs gradients.
 
-    The loss must be the distance or the metric alone, at block ends, and nothing may be held fixed.
+    The loss must be the distance or the metric alone, at block ends, and all hyperparameters must be learned.
     """
     loss, kind = settings.loss, type(algorithm)
-    simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None and not settings.fixed
-    if not simple or settings.optimizer != "lbfgs" or settings.joint:
+    simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None
+    everything = {h.name for h in algorithm.hyperparameters(family)} == set(settings.learn)
+    if not (simple and everything) or settings.optimizer != "lbfgs" or settings.joint:
         return None
     if isinstance(family, Quadratic) and kind in (GradientDescent, HeavyBall):
         return _quadratic(family, kind is HeavyBall, data, start, settings)
-    if isinstance(family, Differentiable) and kind is GradientDescent and settings.block == 1 and loss.distance:
-        assert isinstance(data, Split)
+    single = settings.block == 1 and loss.distance
+    if isinstance(family, Differentiable) and kind is GradientDescent and single and isinstance(data, Split):
         return _single_steps(family, algorithm, data, start, settings)
     return None
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..schedules.schedule import Schedule
 from .progressive import Learned, Progressive
-from .walk import Candidate, Walk
+from .walk import Candidate
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def compare(learner: Progressive, parts: list[Learned], warm: bool) -> tuple[Sch
     Kept is the best on average of the learned schedules that are at least as good as the constant at every block's end:
     all blocks with their steady state, or the first so many blocks and then the constant.
     """
-    names, walk = learner.names, Walk(learner, parts)
+    names, walk = learner.names, learner.walk
+    assert walk is not None, "all parts come before the comparison"
     constant, blocks = walk.constant, walk.learned.blocks
     limits = walk.errors(constant)
     candidates = [walk.learned]

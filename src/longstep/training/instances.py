@@ -52,12 +52,13 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
     """The instances of a split with what is known of their optima."""
     parameters, optima = split.parameters, split.optima
     if optima is None:
-        needs = "the loss measures distances to" if loss.distance else 'start="previous" begins at' if start else ""
-        if loss.distance or start == "previous":
+        make = "Make them with Dataset.sample(…, references=True)"
+        if loss.distance:
             raise ValueError(
-                f"{needs} optima, and {split!r} has none. Make them with "
-                'Dataset.sample(…, references=True), or use loss="metric"'
+                f'the loss measures distances to optima, and {split!r} has none. {make}, or use loss="metric"'
             )
+        if start == "previous":
+            raise ValueError(f'start="previous" begins at optima, and {split!r} has none. {make}')
     optimum = None if optima is None else _columns(family, optima)
     value = None if optima is None else jnp.asarray(optima.value, family.dtype)
     keep = np.arange(len(split))

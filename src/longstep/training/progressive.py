@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..solution import Point
-from .blocks import Block, Part, Unknowns, Values
+from .blocks import Block, Part, Unknowns, Values, take_columns
 from .losses import Errors, Loss, Task
 from .optimize import Minimum, minimise
-from .search import best_constant, long_run
+from .search import best_constant, constant_errors
 from .walk import NEAR, Walk
 
 Report = Callable[[float], None]
@@ -88,6 +88,7 @@ class Progressive:
         self._programs: dict[int, Block] = {}
         self._limit, self._start, self._optimum = memory_limit, start, optimum
         self.memory_pieces = 1
+        self.walk: Walk | None = None
 
     def parts(self, given: list[Learned], report: Callable[[str, float], None]) -> Iterator[Learned]:
         """The parts in order: constant, blocks, steady, joint. Blocks end early when the errors are at their floor."""
@@ -115,13 +116,9 @@ class Progressive:
                 break
         steady = part("steady", "steady state", lambda r: self._steady(r, states, constant, blocks))
         yield steady
-        if waiting or s.joint or (s.joint is None and self._behind([constant, *blocks, steady])):
+        self.walk = Walk(self, [constant, *blocks, steady])
+        if waiting or s.joint or (s.joint is None and self.walk.behind()):
             yield part("joint", "all blocks together", lambda r: self._joint(r, blocks, steady))
-
-    def _behind(self, parts: list[Learned]) -> bool:
-        """Whether the constant is ahead of what was learned at the end of some block."""
-        walk = Walk(self, parts)
-        return bool(np.any(walk.errors(walk.learned) > walk.errors(walk.constant)))
 
     def start(self) -> Any:
         """The states at the start."""
@@ -158,12 +155,11 @@ class Progressive:
 
     def _constant(self, report: Report) -> Learned:
         s, begin = self.settings, perf_counter()
-        size = self.task.family.batch(self.task.instance)[0]
-        few = np.arange(min(size, _SEARCHED))
-        block = self.program(s.block).restricted(few)
-        start = None if self._start is None else jax.tree.map(lambda a: a[..., few], self._start)
+        program = self.program(s.block)
+        few = np.arange(min(program.size, _SEARCHED))
+        block = program.restricted(few)
         values, before, score = best_constant(
-            block, block.start(start), len(s.lengths) + 1, self.hyperparameters, s.fixed,
+            block, block.start(take_columns(self._start, few)), len(s.lengths) + 1, self.hyperparameters, s.fixed,
             candidates=s.candidates, seed=s.seed, report=report,
         )  # fmt: skip
         theta = {name: np.array([value]) for name, value in values.items()}
@@ -246,15 +242,17 @@ class Progressive:
         program = self.program(self.settings.block)
         few = np.arange(min(program.size, _SEARCHED))
         block, floor = program.restricted(few), self.floor(self.start())
-        began, ended = (
-            jax.tree.map(lambda a: a[..., few] if jnp.ndim(a) else a, tree) for tree in (self.start(), states)
-        )
-        limits = long_run(block, began, first + NEAR, constant, floor)[first:]
+        began, ended = take_columns((self.start(), states), few)
+        limits = constant_errors(block, began, first + NEAR, constant, lambda means: False, floor)[first:]
+
+        def behind(means: list[float]) -> bool:
+            return len(means) <= NEAR and means[-1] > limits[len(means) - 1]
+
         scaled = [name for name in self.learned if name in self._factored]
         scales = (1.0, 0.1, 0.3, 3.0) if scaled else (1.0,)
         best, least = learned, np.inf
         for values in (p | {name: p[name] * c for name in scaled} for c in scales for p in (learned, constant)):
-            means = long_run(block, ended, _LASTING, values, floor, limits)
+            means = constant_errors(block, ended, _LASTING, values, behind, floor)
             if len(means) == _LASTING and np.mean(means[_LASTING // 2 :]) < least:
                 best, least = values, float(np.mean(means[_LASTING // 2 :]))
         return best

@@ -1,6 +1,6 @@
 """The best constant hyperparameters: where learning starts, and what it must beat."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -39,9 +39,12 @@ def best_constant(
 
     leader: list[float] = []
 
+    def well_behind(means: list[float]) -> bool:
+        return bool(leader) and bool(np.mean(means) > np.mean(leader[: len(means)]) + _BEHIND)
+
     def score(point: np.ndarray) -> float:
         values = held | {h.name: _value(h, c) for h, c in zip(free, point, strict=True)}
-        means = _means(block, start, blocks, values, leader)
+        means = constant_errors(block, start, blocks, values, well_behind)
         if not leader or (len(means) == blocks and np.mean(means) < np.mean(leader)):
             leader[:] = means
         return float(np.mean(means)) if len(means) == blocks else _BEATEN + float(np.mean(means))
@@ -64,25 +67,17 @@ def best_constant(
     return held | found, scores[0], scores[best]
 
 
-def _means(block: Block, states: Any, blocks: int, values: dict[str, float], leader: list[float]) -> list[float]:
-    """The mean log errors at the ends of blocks with constant θ; cut short where the leader is well ahead."""
-    theta: Values = {name: np.full(block.count, value) for name, value in values.items()}
-    means: list[float] = []
-    for _ in range(blocks):
-        states, errors = block.forward(theta, np.zeros(block.count, int), 1, states)
-        mean = float(np.mean(errors.metric))
-        means.append(mean if np.isfinite(mean) else _BEATEN)
-        if leader and np.mean(means) > np.mean(leader[: len(means)]) + _BEHIND:
-            break
-    return means
-
-
-def long_run(
-    block: Block, states: Any, blocks: int, values: dict[str, float], floor: float, limits: Sequence[float] = ()
+def constant_errors(
+    block: Block,
+    states: Any,
+    blocks: int,
+    values: dict[str, float],
+    give_up: Callable[[list[float]], bool],
+    floor: float = -np.inf,
 ) -> list[float]:
-    """The mean log errors at the ends of so many blocks with constant θ, down to the floor.
+    """The mean log errors at the ends of so many blocks with constant θ, or of as many as it takes to give up.
 
-    Cut short at the first that is over its limit.
+    From the floor on nothing changes.
     """
     theta: Values = {name: np.full(block.count, value) for name, value in values.items()}
     means: list[float] = []
@@ -90,8 +85,8 @@ def long_run(
         states, errors = block.forward(theta, np.zeros(block.count, int), 1, states)
         mean = float(np.mean(errors.metric))
         means.append(max(mean, floor) if np.isfinite(mean) else _BEATEN)
-        if len(means) <= len(limits) and means[-1] > limits[len(means) - 1]:
-            return means
+        if give_up(means):
+            break
         if means[-1] == floor:
             means += [floor] * (blocks - len(means))
     return means

@@ -25,10 +25,10 @@ from ..schedules.schedule import Schedule, check_schedule
 from .checkpoint import Checkpoint
 from .closed import closed_form
 from .compare import Comparison, compare
-from .exact import Gaussian
 from .instances import Instances, Start, gather, training_split
 from .losses import Loss, resolve_loss
 from .progressive import Learned, Progressive, Settings
+from .spectrum import Gaussian
 
 # Part of every cache key: raise it when the same settings give another schedule.
 _VERSION = 1
@@ -97,9 +97,9 @@ def train(
     some a value. `factorizations` limits how many distinct ones the schedule needs, the steady state's included.
 
     `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
-    size of the search for the constant; `joint` adds a pass over all blocks together; by default only where
-    the constant is ahead at some block's end. `memory_limit` in bytes splits
-    the instances of a gradient. `precision` trains in another precision than the family's.
+    size of the search for the constant. `joint` adds a pass over all blocks together; by default it is made only where
+    the constant is ahead at some block's end. `memory_limit` in bytes splits the instances of a gradient. `precision`
+    trains in another precision than the family's.
 
     After every part a checkpoint is written into `cache` (True, False or a folder, as for `solve_references`): the same
     call goes on where an interrupted one was and ends with the same schedule, bit for bit; a finished one is read from

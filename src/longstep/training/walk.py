@@ -41,6 +41,10 @@ class Walk:
         self.floor = learner.floor(self.start)
         self.known: dict[str, np.ndarray] = {}
 
+    def behind(self) -> bool:
+        """Whether the constant is ahead of what was learned at the end of some block."""
+        return bool(np.any(self.errors(self.learned) > self.errors(self.constant)))
+
     def errors(self, candidate: Candidate) -> np.ndarray:
         """One mean log error for every block's end; below the floor all are equal, and what overflowed is infinite."""
         if candidate.name not in self.known:
