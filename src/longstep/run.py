@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .algorithms.base import Algorithm, Theta
 from .families.base import Family
+from .linalg.factor import Factor, Picked
 from .solution import Residuals, Status
 
 
@@ -44,9 +45,11 @@ class Plan(eqx.Module):
     H: int = eqx.field(static=True)
     safeguard: Safeguard | None = None
 
-    def at(self, k: Any) -> tuple[Theta, Any]:
-        """θ^k and its factor, for k ≤ H."""
+    def at(self, k: Any, once: bool = False) -> tuple[Theta, Any]:
+        """θ^k and its factor, for k ≤ H; the factor of a step that is taken `once` stays in the stack until then."""
         theta = {name: values[k] for name, values in self.theta.items()}
+        if once and isinstance(self.factors, Factor):
+            return theta, Picked(self.factors, self.which[k])
         return theta, jax.tree.map(lambda a: a[self.which[k]], self.factors)
 
 
@@ -63,7 +66,7 @@ class Problem(eqx.Module):
 
         Steps that are taken `once` compute it themselves. `safe` replaces θ^k, not its factors.
         """
-        theta, factors = self.plan.at(k)
+        theta, factors = self.plan.at(k, once)
         theta = theta if safe is None else safe
         extra = None if once else self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
         return lambda state: self.algorithm.step(self.family, self.instance, theta, factors, extra, state)

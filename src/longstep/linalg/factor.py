@@ -10,7 +10,7 @@ from abc import abstractmethod
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .matrix import Matrix, along, product
 
@@ -45,6 +45,10 @@ class Factor(eqx.Module):
     def apply(self, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """K⁻¹b up to the factor's own rounding."""
 
+    def solve(self, K: Gram, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        """K⁻¹b, refined where the factor's own rounding is too much."""
+        return self.apply(b)
+
 
 class Inverse(Factor):
     """An explicit inverse: one matrix product per solve, on CPU and GPU several times faster than triangular
@@ -57,6 +61,12 @@ class Inverse(Factor):
         # The inverse is symmetric. XLA's CPU products with many columns are up to a fifth faster with the transpose on
         # the left, with one column twice as slow.
         return product(self.inverse if b.ndim == 1 or b.shape[1] == 1 else self.inverse.T, b)
+
+    def solve(self, K, b):  # noqa: D102
+        x = self.apply(b)
+        for _ in range(self.refinements):
+            x = x + self.apply(b - K.mv(x))
+        return x
 
 
 class Cholesky(Factor):
@@ -82,6 +92,23 @@ class DiagonalInverse(Factor):
 
     def apply(self, b):  # noqa: D102
         return along(self.inverse, b) * b
+
+
+class Picked(Factor):
+    """One of a stack of factors, taken out where it is applied: reverse mode then keeps the stack, which is there
+    anyway, and not a copy of its factor for every step."""
+
+    stack: Factor
+    index: Int[Array, ""]
+
+    def _factor(self) -> Factor:
+        return jax.tree.map(lambda a: a[self.index], self.stack)
+
+    def apply(self, b):  # noqa: D102
+        return self._factor().apply(b)
+
+    def solve(self, K, b):  # noqa: D102
+        return self._factor().solve(K, b)
 
 
 def factorize(K: Gram, diagonal: bool, explicit: bool = True) -> Factor:
@@ -113,25 +140,9 @@ def _triangular_inverse(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.block([[first, jnp.zeros((h, n - h), L.dtype)], [corner, last]])
 
 
-@eqx.filter_custom_jvp
 def solve(K: Gram, factor: Factor, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
     """x with Kx = b, by the cached factor."""
-    x = factor.apply(b)
-    for _ in range(factor.refinements if isinstance(factor, Inverse) else 0):
-        x = x + factor.apply(b - K.mv(x))
-    return x
-
-
-@solve.def_jvp
-def _solve_jvp(primals, tangents):
-    K, factor, b = primals
-    dK, _, db = tangents
-    x = solve(K, factor, b)
-    rhs = jnp.zeros_like(x) if db is None else db
-    if any(t is not None for t in jax.tree.leaves(dK, is_leaf=lambda t: t is None)):
-        _, dKx = eqx.filter_jvp(lambda K: K.mv(x), (K,), (dK,))
-        rhs = rhs - dKx
-    return x, solve(K, factor, rhs)
+    return jax.lax.custom_linear_solve(K.mv, b, lambda _, b: factor.solve(K, b), symmetric=True)
 
 
 def inverse_error(K: Gram, factor: Factor) -> Float[Array, ""]:

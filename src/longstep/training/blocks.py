@@ -1,6 +1,7 @@
 """One block of steps as a function of its hyperparameters: the compiled programs of training, and their unknowns."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..linalg.factor import Inverse, refinements_for
 from ..programs import Key
 from ..run import Plan, Problem, steps
 from ..schedules.domain import Domain
@@ -65,6 +67,12 @@ class Block:
         given = _arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
         states, errors = _forward(self._whole.key, self.count, self._whole.leaves, *given, states)
         return states, jax.tree.map(lambda a: np.asarray(a, np.float64), errors)
+
+    def held(self, values: dict[str, float]) -> Callable[[Any], tuple[Any, Errors]]:
+        """The map from states to those after a block of constant θ and their errors; θ is factored here, once."""
+        whole, theta = self._whole, {name: jnp.asarray(value) for name, value in values.items()}
+        factors = _factored(whole.key, whole.leaves, theta)
+        return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
 
     def start(self, start: Any) -> Any:
         """The states at a start (columns in the user's units, or None for zero)."""
@@ -211,6 +219,29 @@ def _shares(loss: Loss, errors: list[Errors]) -> tuple[Any, list[Errors]]:
 def _forward(key: Key, count: int, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any) -> tuple[Any, Errors]:
     task = jax.tree.unflatten(key.structure, leaves)
     end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
+    return end, task.errors(end)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _factored(key: Key, leaves: tuple, theta: Any) -> Any:
+    """The factor of one θ for many steps, as a stack of one."""
+    task = jax.tree.unflatten(key.structure, leaves)
+    theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
+    factors = task.algorithm.prepare(task.family, theta)
+    if isinstance(factors, Inverse):
+        # Taken to be good to half of the digits: a search can do without the exact count.
+        epsilon = float(jnp.finfo(task.family.dtype).eps)
+        factors = Inverse(factors.inverse, refinements_for(epsilon**0.5, task.algorithm.solve_tolerance(epsilon)))
+    return jax.tree.map(lambda a: a[None], factors)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _stay(key: Key, count: int, leaves: tuple, theta: Any, factors: Any, state: Any) -> tuple[Any, Errors]:
+    task = jax.tree.unflatten(key.structure, leaves)
+    theta = {name: value.astype(task.family.dtype)[None] for name, value in theta.items()}
+    plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0)
+    problem = Problem(task.algorithm, task.family, plan, task.instance)
+    end, _, _ = steps(problem, state, count, 0, lambda s: ())
     return end, task.errors(end)
 
 

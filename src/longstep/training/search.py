@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..schedules.domain import Fixed, Hyperparameter, Interval
-from .blocks import Block, Values
+from .blocks import Block
 
 # Decades around the default, one standard deviation, that random candidates cover.
 _DECADES = 1.0
@@ -79,10 +79,9 @@ def constant_errors(
 
     From the floor on nothing changes.
     """
-    theta: Values = {name: np.full(block.count, value) for name, value in values.items()}
-    means: list[float] = []
+    advance, means = block.held(values), []
     while len(means) < blocks:
-        states, errors = block.forward(theta, np.zeros(block.count, int), 1, states)
+        states, errors = advance(states)
         mean = float(np.mean(errors.metric))
         means.append(max(mean, floor) if np.isfinite(mean) else _BEATEN)
         if give_up(means):
