@@ -6,6 +6,13 @@ from .algorithms.osqp import OSQP as OSQP
 from .algorithms.proximal import AcceleratedProximalGradient as AcceleratedProximalGradient
 from .algorithms.proximal import ProximalGradient as ProximalGradient
 from .algorithms.scs import SCS as SCS
+from .certificates.certificate import Certificate as Certificate
+from .certificates.certificate import certify as certify
+from .certificates.guarantee import Guarantee as Guarantee
+from .certificates.guarantee import guarantee as guarantee
+from .certificates.sample import required_samples as required_samples
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate as evaluate
 from .families.affine import Affine as Affine
 from .families.composite import Composite as Composite
 from .families.conic import Conic as Conic

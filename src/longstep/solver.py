@@ -14,6 +14,7 @@ from . import programs
 from .algorithms.base import Algorithm
 from .algorithms.default import default_algorithm
 from .families.base import Family
+from .hashing import content_hash
 from .plan import make_plan
 from .run import Limits
 from .schedules.schedule import Schedule, check_schedule, constant
@@ -164,6 +165,24 @@ class Solver:
         history, safe = programs.recorded(self._key, int(count), first, self._leaves, encoded, start)
         fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(history).items()}
         return History(**fields, safeguarded=_flags(safe, self._count(parameters)))
+
+    def seconds(self, parameters: Any, count: int) -> np.ndarray:
+        """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
+        self.solve_batch(parameters, steps=count)  # compiles
+        return np.full(self._count(parameters), self.solve_batch(parameters, steps=count).time) / self._count(
+            parameters
+        )
+
+    @property
+    def name(self) -> str:
+        """The algorithm, and how many of its steps are learned."""
+        kind = type(self.algorithm).__name__
+        return kind if not len(self.schedule) else f"{kind}, {len(self.schedule)} step-varying steps"
+
+    def content_hash(self) -> str:
+        """A SHA-256 of the family, the algorithm, the schedule and the safeguard: all that the iterates depend on."""
+        parts = (type(self.algorithm).__name__, self.schedule.to_json(), self.safeguard)
+        return content_hash(self.family.content_hash(), parts)
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.files`."""

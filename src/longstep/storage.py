@@ -27,7 +27,7 @@ def cache_folder(cache: "str | Path | bool", kind: str) -> Path | None:
 
 
 def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
-    """Write one file; a reader sees the old file or the whole new one, never a part."""
+    """Write one file, atomically."""
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
@@ -38,7 +38,11 @@ def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray],
         "metadata": text,
         "hash": _hash(kind, version, arrays, text),
     }
-    payload = save(arrays, header)
+    write_bytes(path, save(arrays, header))
+
+
+def write_bytes(path: Path, payload: bytes) -> None:
+    """Write a whole file; a reader sees the old one or the whole new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -79,7 +79,10 @@ def test_schedule_refuses_nonsense():
     with pytest.raises(ValueError, match="one value per step"):
         ls.Schedule({"rho": [1.0], "alpha": [1.0, 2.0]}, {"rho": 1.0, "alpha": 1.0})
     with pytest.raises(ValueError, match="needs a steady state"):
-        ls.Schedule({}, {})
+        ls.Schedule({"rho": [1.0]}, {})
+    assert len(ls.Schedule({}, {})) == 0
+    with pytest.raises(ValueError, match="has the hyperparameters step"):
+        ls.Solver(FAMILY, ls.Schedule({}, {}))
 
 
 FAMILY = ls.Quadratic(np.diag([1.0, 4.0]), q=np.ones(2))

@@ -46,7 +46,7 @@ class Family(eqx.Module):
 
     @abstractmethod
     def hashed(self) -> tuple:
-        """Everything that defines the family: arrays, numbers, strings and functions."""
+        """Everything that defines the problem: arrays, numbers, strings and functions."""
 
     def single(self, parameter: Any) -> Any:
         """One parameter as a batch of one."""
@@ -86,9 +86,18 @@ class Family(eqx.Module):
         object.__setattr__(copy, "dtype", resolved)
         return copy
 
+    @property
+    def equilibrated(self) -> bool:
+        """Whether algorithms work on equilibrated data."""
+        return False
+
+    def problem_hash(self) -> str:
+        """A SHA-256 of the problem: equal for families that differ in nothing but precision and equilibration."""
+        return content_hash(type(self).__name__, *self.hashed())
+
     def content_hash(self) -> str:
-        """A SHA-256 of the family's data: equal exactly for families that are equal by value."""
-        return content_hash(type(self).__name__, str(self.dtype), *self.hashed())
+        """A SHA-256 of the family: equal exactly for families that are equal by value."""
+        return content_hash(self.problem_hash(), str(self.dtype), self.equilibrated)
 
 
 class NamedFamily(Family):

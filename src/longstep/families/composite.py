@@ -91,7 +91,7 @@ class Composite(Family):
         return self.smooth.gradient(instances, z)
 
     def hashed(self) -> tuple:  # noqa: D102
-        return self.smooth.content_hash(), type(self.g).__name__, hashed_prox(self.g)
+        return self.smooth.problem_hash(), type(self.g).__name__, hashed_prox(self.g)
 
 
 def hashed_prox(g: Prox) -> tuple:

@@ -118,6 +118,10 @@ class Conic(ConstrainedFamily):
         scaled = x / along(self.matrices.scaling.d, x)
         return 0.5 * inner(scaled, self.matrices.P.mv(scaled)) + instances.size * inner(instances.c, scaled)
 
+    @property
+    def equilibrated(self) -> bool:  # noqa: D102
+        return self.host.equilibrate
+
     def hashed(self) -> tuple:  # noqa: D102
         mapped = None if self.parameter is None else self.parameter.hashed()
         cones = (self.cones.zero, self.cones.nonnegative, self.cones.second_order, self.cones.semidefinite)

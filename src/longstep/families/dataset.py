@@ -25,10 +25,21 @@ class Split:
     def __len__(self) -> int:
         return self.family.count(self.parameters)
 
+    def select(self, index: Any) -> "Split":
+        """Some of the instances, by their numbers; `split.select(range(10))` are the first ten."""
+        index = np.asarray(index, int)
+        optima = None if self.optima is None else self.optima.select(index)
+        return Split(self.name, self.family, self.family.select(self.parameters, index), optima)
+
     def content_hash(self) -> str:
-        """A SHA-256 of the parameters, for certificates and training records."""
+        """A SHA-256 of the problem and the parameters, for certificates and training records."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.parameters)]
-        return content_hash(self.family.content_hash(), leaves)
+        return content_hash(self.family.problem_hash(), leaves)
+
+    def instance_hashes(self) -> list[str]:
+        """A hash of every instance's parameter, to tell whether two sets of instances overlap."""
+        each = (self.family.select(self.parameters, np.array([k])) for k in range(len(self)))
+        return [content_hash([np.asarray(leaf) for leaf in jax.tree.leaves(one)])[:32] for one in each]
 
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self)} instances, {'with' if self.optima else 'without'} optima)"
@@ -120,9 +131,7 @@ def _check_disjoint(splits: Mapping[str, Split]) -> None:
     """No instance may be in two splits: what is tested must not have been trained on."""
     owner: dict[str, tuple[str, int]] = {}
     for split in splits.values():
-        for k in range(len(split)):
-            one = split.family.select(split.parameters, np.array([k]))
-            key = content_hash([np.asarray(leaf) for leaf in jax.tree.leaves(one)])
+        for k, key in enumerate(split.instance_hashes()):
             name, index = owner.setdefault(key, (split.name, k))
             if name != split.name:
                 raise ValueError(

@@ -29,8 +29,8 @@ class Host:
         self.P, self.A, self.values, self.equilibrate, self.kinds = P, A, values, equilibrate, kinds
 
     def hashed(self) -> tuple:
-        """What defines them."""
-        return self.P, self.A, self.values, self.equilibrate
+        """What defines the problem."""
+        return self.P, self.A, self.values
 
 
 class Matrices(eqx.Module):

@@ -151,6 +151,10 @@ class QP(ConstrainedFamily):
         scaled = x / along(s.d, x)
         return (0.5 * inner(scaled, self.matrices.P.mv(scaled)) + inner(jnp.asarray(instances.q), scaled)) / s.c
 
+    @property
+    def equilibrated(self) -> bool:  # noqa: D102
+        return self.host.equilibrate
+
     def hashed(self) -> tuple:  # noqa: D102
         mapped = None if self.parameter is None else self.parameter.hashed()
         return *self.host.hashed(), self.host.kinds.equality, self.host.kinds.is_free, mapped

@@ -40,6 +40,11 @@ class Optima:
     def __len__(self) -> int:
         return len(self.value)
 
+    def select(self, index: np.ndarray) -> "Optima":
+        """Some of them."""
+        parts = (self.x, self.y, self.s, self.value, self.error)
+        return Optima(*(None if a is None else a[index] for a in parts))  # type: ignore
+
 
 def solve_references(
     family: Family,

@@ -16,7 +16,8 @@ class Schedule:
     `schedule.steady["rho"]` the steady state, `schedule[k]` all values of step k, the steady state from k = H on.
     Immutable, equal by value. `warm` says that the step-varying phase was made for warm starts too; otherwise a
     warm-started solve begins in the steady state. `blocks` are the lengths of the parts that were made together (by
-    default one part): inside a block errors may rise, at its end they should have fallen.
+    default one part): inside a block errors may rise, at its end they should have fallen. `Schedule({}, {})` is for
+    algorithms without hyperparameters.
 
     >>> schedule = Schedule({"step": [0.5, 2.0]}, {"step": 1.0})
     >>> len(schedule), float(schedule.step[1]), schedule[7]
@@ -40,8 +41,8 @@ class Schedule:
         self._steady = {name: float(value) for name, value in steady.items()}
         self._varying = {name: np.array(values, np.float64, ndmin=0) for name, values in varying.items()}
         self.warm = bool(warm)
-        if not self._steady:
-            raise ValueError("a schedule needs a steady state, for example Schedule({}, {'step': 0.1})")
+        if not self._steady and self._varying:
+            raise ValueError("a schedule needs a steady state, for example Schedule({'step': [0.5]}, {'step': 0.1})")
         if self._varying and set(self._varying) != set(self._steady):
             raise ValueError(
                 "the step-varying and the steady hyperparameters differ: "
@@ -80,7 +81,7 @@ class Schedule:
         return {name: np.append(self._varying[name], self._steady[name]) for name in self.names}
 
     def __len__(self) -> int:
-        return len(next(iter(self._varying.values())))
+        return len(next(iter(self._varying.values()), ()))
 
     def __getattr__(self, name: str) -> np.ndarray:
         try:
@@ -133,6 +134,8 @@ class Schedule:
 
     def __repr__(self) -> str:
         names, H = self.names, len(self)
+        if not names:
+            return "Schedule(no hyperparameters)"
         head = f"Schedule({H} steps, then steady)" if H else "Schedule(constant)"
         shown = list(range(H)) if H <= 12 else [*range(6), None, *range(H - 5, H)]
         rows: list[tuple[str, ...]] = [("k", *names)]

@@ -43,7 +43,7 @@ def training_split(family: Family, data: Any) -> Split:
         raise ValueError(
             f"the split {data.name!r} is for judging schedules, not for training: results on it would prove nothing"
         )
-    if data.family is not family and data.family.content_hash() != family.content_hash():
+    if data.family is not family and data.family.problem_hash() != family.problem_hash():
         raise ValueError(f"{data!r} is of another family than the one to train")
     return data
 

@@ -1,7 +1,6 @@
 """`train`: from a family and instances to a schedule, with what was done and how good it is."""
 
 import json
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -9,19 +8,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import jax
-import jaxlib
-import numpy as np
-import scipy
-
 from .. import storage
 from ..algorithms.base import Algorithm
 from ..algorithms.default import default_algorithm
 from ..families.base import Family
+from ..families.dataset import Split
 from ..hashing import content_hash
 from ..progress import Bar
 from ..schedules.domain import Hyperparameter
 from ..schedules.schedule import Schedule, check_schedule
+from ..versions import versions
 from .checkpoint import Checkpoint
 from .closed import closed_form
 from .compare import Comparison, compare
@@ -31,7 +27,7 @@ from .progressive import Learned, Progressive, Settings
 from .spectrum import Gaussian
 
 # Part of every cache key: raise it when the same settings give another schedule.
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -139,10 +135,12 @@ def train(
         seed=int(seed),
     )
     about = _About(family, algorithm, settings)
-    exact = closed_form(family, algorithm, data if split is None else split, start, settings)
+    with _one_blas_thread():
+        exact = closed_form(family, algorithm, data if split is None else split, start, settings)
     if exact is not None:
         schedule, constant, comparison, kept = exact
         record = about.record([], perf_counter() - begin, "" if split is None else split.content_hash(), "closed form")
+        record |= _seen(split)
         return about.training(schedule, constant, comparison, kept, record)
     if split is None:
         raise TypeError(
@@ -174,10 +172,16 @@ def train(
         found = compare(learner, parts, warm=instances.start is not None)
     before = sum(part.seconds for part in parts[:known])
     record = about.record(parts, before + perf_counter() - begin, instances.data_hash, "progressive")
+    record |= _seen(split)
     record |= {"instances": instances.count, "dtype": str(work.dtype), "gradient_pieces": learner.memory_pieces}
     training = about.training(*found, record)
     checkpoint.finish(about.write(training))
     return training
+
+
+def _seen(split: Split | None) -> dict[str, list[str]]:
+    """The instances that were trained on, by their hashes: certificates refuse them."""
+    return {"instance_hashes": [] if split is None else split.instance_hashes()}
 
 
 class _About:
@@ -185,10 +189,7 @@ class _About:
 
     def __init__(self, family: Family, algorithm: Algorithm, settings: Settings):
         self.family, self.algorithm, self.settings = family, algorithm, settings
-        from .. import __version__
-
-        modules = {"jax": jax, "jaxlib": jaxlib, "numpy": np, "scipy": scipy}
-        self.versions = {"longstep": __version__, **{name: module.__version__ for name, module in modules.items()}}
+        self.versions = versions()
 
     def key(self, instances: Instances, dtype: str, memory_limit: float | None) -> str:
         """Equal for calls that must give the same schedule."""
@@ -208,7 +209,7 @@ class _About:
             "settings": asdict(self.settings),
             "seed": self.settings.seed,
             "seconds": seconds,
-            "versions": {**self.versions, "python": platform.python_version()},
+            "versions": self.versions,
             "parts": [
                 {
                     "kind": part.kind,

@@ -1,0 +1,1 @@
+"""What is promised: bounds from validation samples, worst-case rates, and performance estimation."""

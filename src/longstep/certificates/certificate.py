@@ -1,0 +1,294 @@
+"""Certificates: claims about unseen instances that anyone can verify again from the solver and the data."""
+
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..evaluation import Metric, evaluate
+from ..families.dataset import Split
+from ..method import Method
+from ..solver import Solver
+from . import document
+from .document import CertificateError
+from .rates import steady_state_statement
+from .sample import TOLERANCES, BoundMethod, quantile_curves, success_lower
+
+_KIND = "certificate"
+# Splits that something was chosen on, or that are kept to check certificates with.
+_REFUSED = {
+    "train": "schedules are learned on it",
+    "selection": "schedules are chosen on it",
+    "test": "it is kept to check certificates with",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """After `iterations` iterations the metric is below `tolerance` on at least `success` of all instances.
+
+    `violations` of the validation instances did not make it. A tolerance of ∞ claims nothing.
+    """
+
+    iterations: int
+    tolerance: float
+    success: float
+    violations: int
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What `certify` promises: claims that hold together with probability `confidence` over the validation instances.
+
+    They hold for instances that are drawn independently from the distribution of the validation instances, and for
+    nothing else. `level` is the quantile that the tolerances bound, None where the user gave the tolerances; `lower`
+    then bounds the 1 − level quantile from below. The hashes name the solver and the data. `print` gives a sentence for
+    each claim, `longstep.report.tables.certificate_table` a table; `save` writes JSON, `Certificate.load` reads it,
+    `verify` does all of it again.
+    """
+
+    metric: str
+    measure: str
+    claims: tuple[Claim, ...]
+    lower: tuple[float, ...]
+    level: float | None
+    confidence: float
+    bound: BoundMethod
+    instances: int
+    distinct: int
+    split: str
+    method: str
+    convergence: str | None
+    method_hash: str
+    data_hash: str
+    versions: dict[str, str]
+
+    def sentence(self, claim: Claim) -> str:
+        """One claim in words, with all that it rests on."""
+        if not math.isfinite(claim.tolerance):
+            return (
+                f"After {claim.iterations} iterations no tolerance up to {TOLERANCES[-1]:g} could be certified for "
+                f"{self.level:.1%} of instances from {self.instances} unseen ones."
+            )
+        return (
+            f"After {claim.iterations} iterations {self.measure} is below {claim.tolerance:.3g} on at least "
+            f"{_percent(claim.success)} of instances, with confidence {self.confidence:.4g}, established on "
+            f"{self.instances} unseen instances of this distribution ({claim.violations} of them violated it)."
+        )
+
+    def __str__(self) -> str:
+        together = " The claims hold together." if len(self.claims) > 1 else ""
+        rest = (
+            f"It is assumed that these instances, and those it is applied to, are drawn independently from one "
+            f"distribution.{together}"
+        )
+        lines = [*(self.sentence(claim) for claim in self.claims), rest]
+        return "\n".join([*lines, self.convergence] if self.convergence else lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, with a hash of all of it; ∞ becomes null."""
+        fields = asdict(self)
+        for claim in fields["claims"]:
+            claim["tolerance"] = claim["tolerance"] if math.isfinite(claim["tolerance"]) else None
+        return document.sealed(_KIND, fields)
+
+    @staticmethod
+    def from_json(sealed: dict[str, Any]) -> "Certificate":
+        """The inverse of `to_json`; refuses what was changed since."""
+        return _certificate(document.unsealed(_KIND, sealed))
+
+    def save(self, path: "str | Path") -> None:
+        """Write JSON, atomically."""
+        document.write(path, self.to_json())
+
+    @staticmethod
+    def load(path: "str | Path") -> "Certificate":
+        """Read what `save` wrote."""
+        return _certificate(document.read(path, _KIND))
+
+    def verify(
+        self, method: Method, validation: Split, *, metric: Metric | None = None, progress: bool = False
+    ) -> "Certificate":
+        """Run it all again and return the certificate found; raises a `CertificateError` where anything differs.
+
+        `metric` is needed where it was a function of the user. Another version of the code is a warning.
+        """
+        if method.content_hash() != self.method_hash:
+            raise CertificateError(
+                f"the certificate was made for another solver ({self.method}): family, algorithm, schedule or "
+                "safeguard differ from those of the one given"
+            )
+        if validation.content_hash() != self.data_hash:
+            raise CertificateError(
+                f"the certificate was made on other data: {self.instances} instances with hash {self.data_hash[:12]}…, "
+                f"not these {len(validation)} with {validation.content_hash()[:12]}…"
+            )
+        found = certify(
+            method,
+            validation,
+            [c.iterations for c in self.claims]
+            if self.level is not None
+            else _unique(c.iterations for c in self.claims),
+            None if self.level is not None else _unique(c.tolerance for c in self.claims),
+            level=0.975 if self.level is None else self.level,
+            confidence=self.confidence,
+            bound=self.bound,
+            metric=self.metric if metric is None else metric,
+            progress=progress,
+        )
+        if changed := [k for k, v in self.versions.items() if found.versions.get(k) != v]:
+            text = ", ".join(f"{k} {self.versions[k]} (now {found.versions.get(k)})" for k in changed)
+            warnings.warn(f"the certificate was made with {text}: everything was computed again", stacklevel=2)
+        differing = _differences(self, replace(found, versions=self.versions))
+        if differing:
+            raise CertificateError(f"computed again, the certificate does not say the same: {differing}")
+        return found
+
+
+def certify(
+    method: Method,
+    validation: Split,
+    iterations: "int | Iterable[int]",
+    tolerance: "float | Iterable[float] | None" = None,
+    *,
+    level: float = 0.975,
+    confidence: float = 0.997,
+    bound: BoundMethod | None = None,
+    metric: Metric | None = None,
+    progress: bool = False,
+) -> Certificate:
+    """What can be promised of a method on unseen instances, from validation instances that it was not made with.
+
+    With a `tolerance` (or several): on how many instances, at least, the metric is below it after so many iterations.
+    Without: below which tolerance it is on at least `level` of all instances, the smallest of 151 in 1e-10 … 1e5.
+    All claims hold together with probability `confidence`; J iteration counts share it. Iterations and tolerances must
+    be chosen before looking at the validation instances.
+
+    `bound` is `exact` (Clopper–Pearson, the sharpest, by default with tolerances) or `kl` (the published one, a little
+    wider and easy to check by hand, by default without). `metric` is that of `evaluate`. Validation instances must be
+    drawn independently from the distribution that the solver will meet; splits named train, selection or test, and
+    instances that the solver was trained on, are refused. `required_samples` tells how many are needed.
+
+    >>> import numpy as np
+    >>> from longstep import Affine, Dataset, Quadratic, Solver, certify
+    >>> family = Quadratic(np.diag([1.0, 2.0]), parameter=Affine(q=np.eye(2)))
+    >>> data = Dataset.sample(family, lambda rng: rng.normal(size=2), {"validation": 200}, cache=False, progress=False)
+    >>> certificate = certify(Solver(family), data.validation, 5, 1e-3, confidence=0.99)
+    >>> print(certificate.sentence(certificate.claims[0]))  # doctest: +ELLIPSIS
+    After 5 iterations f − f* is below 0.001 on at least 97.7% of instances, with confidence 0.99, established on ...
+    """
+    counts, tolerances = _counts(iterations), _tolerances(tolerance)
+    if not 0 < confidence < 1:
+        raise CertificateError(f"confidence must lie in (0, 1), got {confidence}")
+    distinct = _check_validation(method, validation)
+    evaluation = evaluate(method, validation, max(counts), metric=metric, timed=False, progress=progress)
+    values, N = evaluation.values[:, counts], len(evaluation)
+    if tolerances is None:
+        bound = "kl" if bound is None else bound
+        delta = (1 - confidence) / (2 * TOLERANCES.size)
+        curves = quantile_curves(values, level, delta, joint=len(counts), method=bound)
+        claims = tuple(
+            Claim(k, float(t), level, int(np.sum(~(column < t))))
+            for k, t, column in zip(counts, curves.upper, values.T, strict=True)
+        )
+        lower = tuple(float(v) for v in curves.lower)
+    else:
+        bound = "exact" if bound is None else bound
+        delta = (1 - confidence) / (len(counts) * len(tolerances))
+        violations = {(k, t): int(np.sum(~(v < t))) for k, v in zip(counts, values.T, strict=True) for t in tolerances}
+        claims = tuple(Claim(k, t, float(success_lower(v, N, delta, bound)), v) for (k, t), v in violations.items())
+        lower = ()
+    return Certificate(
+        metric=evaluation.metric,
+        measure=evaluation.measure,
+        claims=claims,
+        lower=lower,
+        level=level if tolerances is None else None,
+        confidence=confidence,
+        bound=bound,
+        instances=N,
+        distinct=distinct,
+        split=validation.name,
+        method=method.name,
+        convergence=_convergence(method),
+        method_hash=evaluation.method_hash,
+        data_hash=evaluation.data_hash,
+        versions=evaluation.versions,
+    )
+
+
+def _certificate(fields: dict[str, Any]) -> Certificate:
+    claims = [c | {"tolerance": math.inf if c["tolerance"] is None else c["tolerance"]} for c in fields["claims"]]
+    return Certificate(**fields | {"claims": tuple(Claim(**c) for c in claims), "lower": tuple(fields["lower"])})
+
+
+def _check_validation(method: Method, validation: Split) -> int:
+    """The number of distinct instances; refuses those that the method was made with."""
+    if not isinstance(validation, Split):
+        raise TypeError(f"validation instances come as a Split, such as dataset.validation, got {validation!r}")
+    if validation.name in _REFUSED:
+        raise CertificateError(
+            f"the split {validation.name!r} cannot be used for validation: {_REFUSED[validation.name]}. "
+            "Draw instances for a split 'validation'"
+        )
+    hashes = validation.instance_hashes()
+    record = getattr(method, "record", None) or {}
+    trained = set(record.get("instance_hashes", ()))
+    if overlap := [k for k, h in enumerate(hashes) if h in trained]:
+        raise CertificateError(
+            f"{len(overlap)} of the {len(hashes)} validation instances were used in training (the first is number "
+            f"{overlap[0]}): a certificate needs unseen ones. Remove them"
+        )
+    return len(set(hashes))
+
+
+def _convergence(method: Method) -> str | None:
+    if not isinstance(method, Solver):
+        return None
+    statement = steady_state_statement(method.algorithm, method.family, method.schedule)
+    return statement.sentence if statement.holds else None
+
+
+def _differences(stated: Certificate, found: Certificate) -> str:
+    """What two certificates disagree on, in words; bounds to 1e-12."""
+    if len(stated.claims) != len(found.claims):
+        return f"{len(stated.claims)} claims instead of {len(found.claims)}"
+    texts = []
+    for a, b in zip(stated.claims, found.claims, strict=True):
+        equal = a.iterations == b.iterations and a.violations == b.violations
+        if not (equal and a.tolerance == b.tolerance and abs(a.success - b.success) <= 1e-12):
+            texts.append(f"it says {a}, found was {b}")
+    for name in ("lower", "metric", "instances", "distinct", "split", "method", "measure", "convergence"):
+        if getattr(stated, name) != getattr(found, name):
+            texts.append(f"{name} is {getattr(stated, name)!r}, found was {getattr(found, name)!r}")
+    return "; ".join(texts)
+
+
+def _percent(success: float) -> str:
+    # Rounded down: a certificate must not promise more than it proves.
+    return f"{math.floor(success * 1000 + 1e-9) / 10:g}%"
+
+
+def _unique(values: Iterable) -> list:
+    return list(dict.fromkeys(values))
+
+
+def _counts(iterations: "int | Iterable[int]") -> list[int]:
+    counts = [iterations] if isinstance(iterations, int | np.integer) else list(iterations)
+    counts = [int(k) for k in counts]
+    if not counts or min(counts) < 0 or len(set(counts)) < len(counts):
+        raise CertificateError(f"iterations must be one or several different numbers ≥ 0, got {iterations}")
+    return counts
+
+
+def _tolerances(tolerance: "float | Iterable[float] | None") -> list[float] | None:
+    if tolerance is None:
+        return None
+    values = [float(t) for t in np.atleast_1d(np.asarray(tolerance, np.float64))]
+    if not values or not all(0 < t < math.inf for t in values) or len(set(values)) < len(values):
+        raise CertificateError(f"tolerances must be one or several different positive numbers, got {tolerance}")
+    return values

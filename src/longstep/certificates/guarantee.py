@@ -1,0 +1,129 @@
+"""What holds for every instance, whatever the distribution: convergence, and worst cases where they are known."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..families.smooth import Quadratic
+from ..solver import Solver
+from ..versions import versions
+from . import document
+from .document import CertificateError
+from .performance import worst_case
+from .rates import SteadyStateStatement, steady_state_statement, worst_case_rate
+
+_KIND = "guarantee"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What `guarantee` found: that the steady state converges, and worst cases after `iterations` iterations.
+
+    `rates` bounds ‖z^k − z*‖/‖z⁰ − z*‖ over all parameters and starts (quadratics). `worst` bounds f(z^k) − f* per
+    ‖z⁰ − z*‖² over all L-smooth, μ-strongly convex functions (gradient and proximal gradient methods). Both are of the
+    schedule itself: an instance on which the safeguard acts leaves it. Both are empty where they are not known. The
+    hash names the solver; `verify` computes all of it again.
+    """
+
+    convergence: SteadyStateStatement
+    iterations: tuple[int, ...]
+    rates: tuple[float, ...]
+    worst: tuple[float, ...]
+    L: float | None
+    mu: float | None
+    method: str
+    method_hash: str
+    versions: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [str(self.convergence)]
+        for k, rate in zip(self.iterations, self.rates, strict=False):
+            lines.append(
+                f"After {k} iterations the distance to the optimum is at most {rate:.3g} times that of the start, for "
+                "every parameter and every start."
+            )
+        for k, worst in zip(self.iterations, self.worst, strict=False):
+            lines.append(
+                f"After {k} iterations f − f* is at most {worst:.3g} times the squared distance of the start, for "
+                f"every function with L = {self.L:.4g} and μ = {self.mu:.4g}."
+            )
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, with a hash of all of it."""
+        return document.sealed(_KIND, asdict(self))
+
+    @staticmethod
+    def from_json(sealed: dict[str, Any]) -> "Guarantee":
+        """The inverse of `to_json`; refuses what was changed since."""
+        return _guarantee(document.unsealed(_KIND, sealed))
+
+    def save(self, path: "str | Path") -> None:
+        """Write JSON, atomically."""
+        document.write(path, self.to_json())
+
+    @staticmethod
+    def load(path: "str | Path") -> "Guarantee":
+        """Read what `save` wrote."""
+        return _guarantee(document.read(path, _KIND))
+
+    def verify(self, solver: Solver) -> "Guarantee":
+        """Compute it all again; raises a `CertificateError` where anything differs."""
+        if solver.content_hash() != self.method_hash:
+            raise CertificateError(
+                f"the guarantee was made for another solver ({self.method}): family, algorithm, schedule or safeguard "
+                "differ from those of the one given"
+            )
+        found = guarantee(solver, self.iterations, worst_cases=bool(self.worst))
+        if found.convergence != self.convergence:
+            raise CertificateError(f"it says: {self.convergence}\nfound was: {found.convergence}")
+        for name, tolerance in (("rates", 1e-9), ("worst", 1e-3)):
+            stated, now = (np.array(getattr(g, name)) for g in (self, found))
+            if stated.shape != now.shape or not np.allclose(stated, now, rtol=tolerance, atol=1e-12):
+                raise CertificateError(f"{name} are {stated.tolist()}, found were {now.tolist()}")
+        return found
+
+
+def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_cases: bool = False) -> Guarantee:
+    """What holds for every instance, with the conditions that were checked.
+
+    For every algorithm: that the steady state converges. For gradient descent on quadratics, with or without momentum:
+    the rate over all parameters after each of `iterations` (Young 1953). `worst_cases` adds the exact worst case over
+    all L-smooth (and μ-strongly) convex functions by performance estimation, for gradient and proximal gradient
+    schedules and up to about 20 iterations; it needs PEPit and takes seconds.
+
+    >>> from longstep import Quadratic, Solver
+    >>> family = Quadratic(np.diag([1.0, 4.0]))
+    >>> print(guarantee(Solver(family), 10))  # doctest: +ELLIPSIS
+    The steady state of GradientDescent converges...
+    After 10 iterations the distance to the optimum is at most 0.00605 times that of the start, ...
+    """
+    counts = (int(iterations),) if isinstance(iterations, int | np.integer) else tuple(int(k) for k in iterations)
+    if any(k < 1 for k in counts):
+        raise CertificateError(f"iterations must be positive, got {counts}")
+    algorithm, family, schedule = solver.algorithm, solver.family, solver.schedule
+    L, mu = getattr(family, "lipschitz", None), getattr(family, "strong_convexity", None)
+    rates: tuple[float, ...] = ()
+    if counts and isinstance(family, Quadratic) and "step" in schedule.names:
+        curve = worst_case_rate(family, schedule, max(counts))
+        rates = tuple(float(curve[k]) for k in counts)
+    worst: tuple[float, ...] = ()
+    if worst_cases:
+        if L is None or mu is None:
+            raise CertificateError(
+                f"worst cases over function classes are for gradient and proximal gradient methods, not "
+                f"{type(algorithm).__name__}"
+            )
+        worst = tuple(worst_case(algorithm, schedule, k, L=L, mu=mu) for k in counts)
+    statement = steady_state_statement(algorithm, family, schedule)
+    hashes = {"method": solver.name, "method_hash": solver.content_hash(), "versions": versions()}
+    numbers = {"L": None if L is None else float(L), "mu": None if mu is None else float(mu)}
+    return Guarantee(statement, counts, rates, worst, **numbers, **hashes)
+
+
+def _guarantee(fields: dict[str, Any]) -> Guarantee:
+    tuples = {name: tuple(fields[name]) for name in ("iterations", "rates", "worst")}
+    return Guarantee(**fields | tuples | {"convergence": SteadyStateStatement(**fields["convergence"])})

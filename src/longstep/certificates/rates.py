@@ -1,0 +1,161 @@
+"""What is certain for every instance: worst-case rates on quadratics, and that the steady state converges."""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from ..algorithms.base import Algorithm
+from ..algorithms.gradient import GradientDescent
+from ..algorithms.osqp import OSQP
+from ..algorithms.proximal import ProximalGradient
+from ..algorithms.scs import SCS
+from ..families.base import Family
+from ..families.smooth import Quadratic
+from ..schedules.domain import Domain, Interval, Positive
+from ..schedules.schedule import Schedule
+from ..training.exact import worst_case_rates
+from ..training.spectrum import Spectrum, curved
+
+# Points per degree of the polynomial, for the maximum over an interval.
+_DENSITY = 512
+
+
+def worst_case_rate(family: Quadratic, schedule: Schedule, steps: int) -> Float[np.ndarray, " steps_plus_1"]:
+    """The smallest ρ_k with ‖z^k − z*‖ ≤ ρ_k‖z⁰ − z*‖ for all parameters and starts, k = 0 … steps (Young 1953).
+
+        ρ_k = max_j |p_k(λ_j)|,  p_0 = 1,  p_{k+1}(λ) = (1 − t_kλ)p_k(λ) + β_k(p_k(λ) − p_{k−1}(λ))
+
+    over the eigenvalues λ_j of P, with p_{−1} = p_0 and, where the schedule has no momentum, β = 0:
+    p_k(λ) = Π(1 − t_lλ). Eigenvalues up to 1e-12·L count as zero: no step moves along these directions, and z* is
+    the optimum nearest to z⁰.
+
+    >>> worst_case_rate(Quadratic(np.diag([1.0, 4.0])), Schedule({"step": [0.25]}, {"step": 0.4}), 2).round(3)
+    array([1.  , 0.75, 0.45])
+    """
+    values = Spectrum(family).eigenvalues
+    return _rates(values[curved(values)], schedule, steps)
+
+
+def interval_rate(L: float, mu: float, schedule: Schedule, steps: int) -> Float[np.ndarray, " steps_plus_1"]:
+    """`worst_case_rate` over all quadratics with eigenvalues in [mu, L]: max |p_k(λ)| over the interval.
+
+    Never below the maximum and at most 5e-6 of it above. A polynomial of degree k is largest on the interval by at
+    most the factor 1/cos(kπ/2m) compared to m + 1 Chebyshev points (Ehlich and Zeller 1964); here m = 512·steps.
+
+    >>> interval_rate(4.0, 1.0, Schedule({}, {"step": 0.4}), 2).round(3)
+    array([1.  , 0.6 , 0.36])
+    """
+    if not 0 < L < np.inf or not 0 <= mu <= L:
+        raise ValueError(f"need 0 < L < ∞ and 0 ≤ mu ≤ L, got L = {L}, mu = {mu}")
+    m = _DENSITY * max(steps, 1)
+    values = (L + mu + (L - mu) * np.cos(np.pi * np.arange(m + 1) / m)) / 2
+    return _rates(values, schedule, steps) / np.cos(np.arange(steps + 1) * np.pi / (2 * m))
+
+
+def _rates(values: Float[np.ndarray, " n"], schedule: Schedule, steps: int) -> Float[np.ndarray, " steps_plus_1"]:
+    """max |p_k| over these eigenvalues; infinite from where it overflows."""
+    if set(schedule.names) not in ({"step"}, {"step", "momentum"}):
+        raise ValueError(
+            "worst-case rates are for gradient descent, with hyperparameters step and perhaps momentum; "
+            f"the schedule has {', '.join(schedule.names)}"
+        )
+    if steps < 0:
+        raise ValueError(f"steps must not be negative, got {steps}")
+    thetas = [schedule[k] for k in range(steps)]
+    step, momentum = ([theta.get(name, 0.0) for theta in thetas] for name in ("step", "momentum"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rates = worst_case_rates(values, np.array(step), np.array(momentum))
+    return np.where(np.isnan(rates), np.inf, rates)
+
+
+@dataclass(frozen=True)
+class SteadyStateStatement:
+    """Whether the steady state provably converges, by which theorem, and what was checked for it."""
+
+    holds: bool
+    sentence: str
+    condition: str
+    theorem: str
+
+    def __str__(self) -> str:
+        return f"{self.sentence} Checked: {self.condition}. {self.theorem}"
+
+
+def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Schedule) -> SteadyStateStatement:
+    """That the schedule's steady state converges on every instance that has an optimum, whatever the steps before it.
+
+    Checks each hyperparameter of the steady state against the range that the algorithm declares for this family,
+    without the margin that training keeps from its ends.
+
+    >>> from longstep import chebyshev
+    >>> family, schedule = Quadratic(np.diag([1.0, 4.0])), chebyshev(4.0, 1.0, 3)
+    >>> steady_state_statement(GradientDescent(), family, schedule).condition
+    '0 < step = 0.4 < 0.5'
+    """
+    algorithm.check_family(family)
+    hyperparameters, steady = algorithm.hyperparameters(family), schedule.steady
+    if set(steady) != {h.name for h in hyperparameters}:
+        raise ValueError(
+            f"{type(algorithm).__name__} has the hyperparameters {', '.join(h.name for h in hyperparameters)}; "
+            f"the schedule has {', '.join(schedule.names)}"
+        )
+    checks = [
+        (_described(h.steady, h.name, steady[h.name]), _admits(h.steady, steady[h.name])) for h in hyperparameters
+    ]
+    failed = [text for text, admitted in checks if not admitted]
+    name, H = type(algorithm).__name__, len(schedule)
+    if failed:
+        sentence = f"The steady state of {name} need not converge: it is not true that {', '.join(failed)}."
+    else:
+        before = f"Whatever happens before step {H}, the" if H else "The"
+        sentence = f"{before} steady state of {name} converges, in exact arithmetic, on every instance with an optimum."
+    condition = ", ".join(text for text, _ in checks)
+    return SteadyStateStatement(not failed, sentence, condition, _theorem(algorithm, family))
+
+
+# By class of algorithms: those with momentum have none in their steady state.
+_THEOREMS: dict[type[Algorithm], str] = {
+    GradientDescent: (
+        "Gradient descent with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser (Polyak 1987)."
+    ),
+    ProximalGradient: (
+        "Proximal gradient with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser "
+        "(Combettes and Wajs 2005)."
+    ),
+    OSQP: (
+        "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair "
+        "(Eckstein and Bertsekas 1992; Stellato et al. 2020)."
+    ),
+    SCS: (
+        "Douglas–Rachford splitting of the homogeneous embedding, with constant positive scalings and relaxation in "
+        "(0, 2), converges to an optimal primal-dual pair (Eckstein and Bertsekas 1992; O'Donoghue 2021)."
+    ),
+}
+
+
+def _theorem(algorithm: Algorithm, family: Family) -> str:
+    known = (_THEOREMS[kind] for kind in type(algorithm).__mro__ if kind in _THEOREMS)
+    return next(known, "The ranges are those that the algorithm declares.").format(L=getattr(family, "lipschitz", 0.0))
+
+
+def _admits(domain: Domain, value: float) -> bool:
+    # The theorems ask for the open interval; the margin is the trainer's.
+    whole = Interval(domain.low, domain.high) if isinstance(domain, Interval) else domain
+    return bool(whole.contains(value))
+
+
+@functools.singledispatch
+def _described(domain: Domain, name: str, value: float) -> str:
+    return f"{name} = {value:.6g} in {domain.describe()}"
+
+
+@_described.register
+def _(domain: Interval, name: str, value: float) -> str:
+    return f"{domain.low:.6g} < {name} = {value:.6g} < {domain.high:.6g}"
+
+
+@_described.register
+def _(domain: Positive, name: str, value: float) -> str:
+    return f"{name} = {value:.6g} > 0"
