@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest lint bench maros batch training clean
+.PHONY: demo test test-slow test-lowest lint bench maros batch training certificates clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,13 +33,16 @@ lint: $(READY)          ## ruff and pyright
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 
-bench: maros batch training ## all measured comparisons; JSON goes to out/benchmarks
+bench: maros batch training certificates ## all measured comparisons; JSON goes to out/benchmarks
 
 maros: $(READY)         ## Maros-Meszaros QPs against the osqp package
 	$(RUN) benchmarks/maros.py
 
 training: $(READY)      ## what learning gives and costs, on all families (half an hour)
 	$(RUN) benchmarks/training.py
+
+certificates: $(READY)  ## certificates on lasso, MPC and deblurring against further test instances
+	$(RUN) benchmarks/certificates.py
 
 batch: $(READY)         ## batched quadcopter MPC against a loop over the osqp package
 	$(RUN) benchmarks/batch.py

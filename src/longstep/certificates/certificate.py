@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_CEILING, Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,10 @@ class Certificate:
         if not math.isfinite(claim.tolerance):
             return (
                 f"After {claim.iterations} iterations no tolerance up to {TOLERANCES[-1]:g} could be certified for "
-                f"{self.level:.1%} of instances from {self.instances} unseen ones."
+                f"{100 * (self.level or 0):g}% of instances from {self.instances} unseen ones."
             )
         return (
-            f"After {claim.iterations} iterations {self.measure} is below {claim.tolerance:.3g} on at least "
+            f"After {claim.iterations} iterations {self.measure} is below {_above(claim.tolerance)} on at least "
             f"{_percent(claim.success)} of instances, with confidence {self.confidence:.4g}, established on "
             f"{self.instances} unseen instances of this distribution ({claim.violations} of them violated it)."
         )
@@ -271,6 +272,11 @@ def _differences(stated: Certificate, found: Certificate) -> str:
 def _percent(success: float) -> str:
     # Rounded down: a certificate must not promise more than it proves.
     return f"{math.floor(success * 1000 + 1e-9) / 10:g}%"
+
+
+def _above(tolerance: float) -> str:
+    # Three digits, rounded up; twelve first, because a power of ten out of `logspace` is not meant to be a little more.
+    return f"{Decimal(f'{tolerance:.12e}').normalize(Context(prec=3, rounding=ROUND_CEILING)):g}"
 
 
 def _unique(values: Iterable) -> list:

@@ -125,5 +125,6 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
 
 
 def _guarantee(fields: dict[str, Any]) -> Guarantee:
-    tuples = {name: tuple(fields[name]) for name in ("iterations", "rates", "worst")}
-    return Guarantee(**fields | tuples | {"convergence": SteadyStateStatement(**fields["convergence"])})
+    changed: dict[str, Any] = {name: tuple(fields[name]) for name in ("iterations", "rates", "worst")}
+    changed["convergence"] = SteadyStateStatement(**fields["convergence"])
+    return Guarantee(**{**fields, **changed})
