@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
-    "versions", "hashing", "progress", "storage", "solution", "linalg", "families", "schedules", "algorithms", "run",
-    "plan", "programs", "method", "training", "solver", "files", "evaluation", "certificates", "baselines", "learn",
-    "codegen", "report", "experiments", "cli",
+    "versions", "threads", "hashing", "progress", "storage", "solution", "linalg", "families", "schedules",
+    "algorithms", "run", "plan", "programs", "method", "training", "solver", "files", "evaluation", "certificates",
+    "baselines", "learn", "codegen", "report", "experiments", "cli",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
 

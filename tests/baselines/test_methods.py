@@ -6,6 +6,8 @@ import pytest
 import longstep as ls
 from longstep.baselines import classical, packages, warm_starts
 from longstep.baselines.conjugate_gradient import conjugate_gradients
+from longstep.certificates.document import CertificateError
+from longstep.families.dataset import Split
 
 RNG = np.random.default_rng(3)
 ROOT = RNG.normal(size=(12, 6))
@@ -64,3 +66,11 @@ def test_evaluated_and_certified_like_a_solver(name):
 def test_hashes_are_all_different():
     hashes = {name: make(family).content_hash() for name, (family, make) in METHODS.items()}
     assert len(set(hashes.values())) == len(hashes)
+
+
+def test_neighbours_cannot_be_validated_on():
+    data = DATA[id(BOX)]
+    method = warm_starts.nearest_neighbour(ls.Solver(BOX), data.train)
+    split = Split("validation", BOX, data.train.parameters, None)
+    with pytest.raises(CertificateError, match="6 of the 6 validation instances were used in training"):
+        ls.certify(method, split, 5, 1.0)

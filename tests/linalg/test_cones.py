@@ -1,5 +1,8 @@
 """Projections: property tests against the definition, and derivatives at the awkward points."""
 
+import subprocess
+import sys
+
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
@@ -123,3 +126,20 @@ def test_sizes_must_be_sensible():
         ls.Cones(zero=-1)
     with pytest.raises(ValueError, match="at least 1"):
         ls.Cones(second_order=(3, 0))
+
+
+def test_semidefinite_cones_of_several_sizes_do_not_block_each_other():
+    """Independent batched eigendecompositions in one program can wait for each other for ever on few cores."""
+    code = (
+        "import jax; jax.config.update('jax_enable_x64', True)\n"
+        "import longstep as ls, numpy as np\n"
+        "cones = ls.Cones(semidefinite=(30, 20, 12))\n"
+        "m = cones.size\n"
+        "family = ls.Conic(np.eye(m), -np.eye(m), cones, b=np.zeros(m), parameter=ls.Affine(c=np.eye(m)))\n"
+        "x = np.random.default_rng(0).normal(size=(64, m))\n"
+        "solver = ls.Solver(family)\n"
+        "for _ in range(3):\n"
+        "    assert np.isfinite(solver.run(x, 40).dual).all()\n"
+        "    assert np.isfinite(solver.run(x, 5, warm_start=ls.Point(x, x, x)).dual).all()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)

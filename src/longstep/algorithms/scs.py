@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..families.base import Family
 from ..families.conic import Conic, ConicInstance
+from ..linalg.cones import after
 from ..linalg.factor import factorize, solve
 from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..schedules.domain import Hyperparameter, Interval, Positive
@@ -113,7 +114,8 @@ class SCS(Algorithm):
             instance.size * instance.b - family.matrices.A.mv(x) if start.s is None else start.s * along(s.e, start.s)
         )
         # Every step leaves y in K* and s in K; a start need not.
-        y, slack = family.cones.project_dual(y), family.cones.project(slack)
+        y = family.cones.project_dual(y)
+        slack = family.cones.project(after(slack, y))
         u = jnp.concatenate([x, y]) / instance.size
         v = jnp.concatenate([jnp.zeros_like(x), slack]) / instance.size
         return SCSState(u, one, v, 0 * one, u, one, first)

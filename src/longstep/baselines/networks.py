@@ -8,6 +8,7 @@ over minibatches. The logarithm makes gradients of one size while the loss falls
 a clipped gradient norm and Adam, which is indifferent to the loss's scale, no rate has to be tuned to a family.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
@@ -45,7 +46,8 @@ def features(family: Family, parameters: Any) -> Float[np.ndarray, "N d"]:
         leaves = list(inner.data(parameters).values())
     else:
         leaves = jax.tree.leaves(plain(parameters))
-    count = family.count(parameters)
+    if not (count := family.count(parameters)):
+        raise ValueError("the batch is empty")
     return np.concatenate([np.asarray(a, np.float64).reshape(count, -1) for a in leaves], axis=1)
 
 
@@ -125,7 +127,7 @@ class TrainingData:
                 "that training found"
             )
         self.family, split = solver.family, training_split(solver.family, split)
-        self.hash = split.content_hash()
+        self.hash, self.instance_hashes = split.content_hash(), split.instance_hashes()
         self.encoded = self.family.encode(split.parameters)
         rows = features(self.family, split.parameters)
         self.standard = Standard(rows, self.family.dtype)
@@ -184,18 +186,18 @@ class Descent:
     ) -> tuple[eqx.nn.MLP, dict[str, Any]]:
         """The best network seen, and the record: `errors(network, batch)` gives log eᵢ² of every instance.
 
-        Best on a tenth of the instances, which are held out for it; with fewer than 50 instances, on all of them.
+        Best on a tenth of the instances (at most four batches), held out for it; with fewer than 50, on all of them.
         """
         begin, rng = perf_counter(), np.random.default_rng([self.seed, len(data)])
-        transform = _adam(self)
-        update, logs = _update(transform), eqx.filter_jit(lambda errors, network, batch: errors(network, batch))
+        transform, update = _adam(self.iterations, self.learning_rate)
         state = transform.init(eqx.filter(network, eqx.is_inexact_array))
-        order, held = rng.permutation(len(data)), len(data) // 10 if len(data) >= _MANY else 0
-        watched, trained = (order[:held] if held else order)[: _WATCHED * self.batch], order[held:]
+        order, most = rng.permutation(len(data)), _WATCHED * self.batch
+        held = min(len(data) // 10, most) if len(data) >= _MANY else 0
+        watched, trained = order[: held or most], order[held:]
         parts = [(data.batch(watched[index]), new) for index, new in pieces(len(watched), self.batch)]
 
         def look(network: eqx.nn.MLP) -> float:
-            found = np.concatenate([np.asarray(logs(errors, network, batch))[:new] for batch, new in parts])
+            found = np.concatenate([np.asarray(_logs(errors, network, batch))[:new] for batch, new in parts])
             value = float(log_mean(jnp.asarray(found)))
             return value if np.isfinite(value) else np.inf
 
@@ -214,6 +216,7 @@ class Descent:
             "instances": len(data),
             "held_out": held,
             "data_hash": data.hash,
+            "instance_hashes": data.instance_hashes,
             "iterations": self.iterations,
             "batch": min(self.batch, len(trained)),
             "learning_rate": self.learning_rate,
@@ -234,25 +237,31 @@ def log_mean(logs: Float[Array, " N"]) -> Float[Array, ""]:
     return jax.nn.logsumexp(logs) - jnp.log(logs.shape[0])
 
 
-def _adam(descent: Descent) -> Any:
+@eqx.filter_jit
+def _logs(errors: Any, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+    return errors(network, batch)
+
+
+# Kept, so that trainings that differ in their instances alone share compiled code.
+@functools.cache
+def _adam(iterations: int, learning_rate: float) -> tuple[Any, Callable[..., tuple[eqx.nn.MLP, Any]]]:
+    """The optimiser, and its step as one program."""
     try:
         import optax
     except ImportError as error:
         raise ImportError("training a network needs Optax: pip install optax") from error
-    rate = optax.cosine_decay_schedule(descent.learning_rate, max(descent.iterations, 1))
+    rate = optax.cosine_decay_schedule(learning_rate, max(iterations, 1))
     # A step on which some instance overflows is not taken.
     chain = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-    return optax.apply_if_finite(chain, max_consecutive_errors=descent.iterations + 1)
+    transform = optax.apply_if_finite(chain, max_consecutive_errors=iterations + 1)
 
-
-def _update(transform: Any) -> Callable[..., tuple[eqx.nn.MLP, Any]]:
     @eqx.filter_jit
     def update(errors: Any, network: eqx.nn.MLP, state: Any, batch: Batch) -> tuple[eqx.nn.MLP, Any]:
         gradient = eqx.filter_grad(lambda network: log_mean(errors(network, batch)))(network)
         change, state = transform.update(gradient, state)
         return eqx.apply_updates(network, change), state
 
-    return update
+    return transform, update
 
 
 def _stream(instances: Int[np.ndarray, " N"], batch: int, rng: np.random.Generator) -> Iterator[Int[np.ndarray, " b"]]:

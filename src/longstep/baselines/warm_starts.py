@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -39,12 +39,14 @@ class Started:
     """A `Method`: a solver run from a start that is computed from the parameters.
 
     Unless its schedule says `warm`, the solver begins in the steady state, as with every warm start. A plain function
-    will do as a `Start`: it is known by its code and the data it reads.
+    will do as a `Start`: it is known by its code and the data it reads. `record` may name the instances that the start
+    was made from (`instance_hashes`), so that no certificate is made on them.
     """
 
     method: Solver
     start: Start | Callable[[Any], Point]
     name: str
+    record: dict[str, Any] = field(default_factory=dict)
 
     @property
     def family(self) -> Family:
@@ -83,7 +85,8 @@ def nearest_neighbour(solver: Solver, split: Split) -> Started:
     >>> bool(np.all(method.run(data.train.parameters, 0).dual < 1e-8))
     True
     """
-    return Started(solver, NearestNeighbour(split), f"nearest of {len(split)} neighbours")
+    seen = {"instance_hashes": split.instance_hashes()}
+    return Started(solver, NearestNeighbour(split), f"nearest of {len(split)} neighbours", seen)
 
 
 def previous_solution(

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +16,7 @@ from ..hashing import content_hash
 from ..progress import Bar
 from ..schedules.domain import Hyperparameter
 from ..schedules.schedule import Schedule, check_schedule
+from ..threads import one_blas_thread
 from ..versions import versions
 from .checkpoint import Checkpoint
 from .closed import closed_form
@@ -135,7 +135,7 @@ def train(
         seed=int(seed),
     )
     about = _About(family, algorithm, settings)
-    with _one_blas_thread():
+    with one_blas_thread():
         exact = closed_form(family, algorithm, data if split is None else split, start, settings)
     if exact is not None:
         schedule, constant, comparison, kept = exact
@@ -155,7 +155,7 @@ def train(
     if checkpoint.result is not None:
         return about.read(checkpoint.result)
     learner = Progressive(instances.task, instances.start, instances.optimum, settings, memory_limit)
-    with _one_blas_thread(), Bar("training", len(settings.lengths) + 2 + bool(joint), progress) as advance:
+    with one_blas_thread(), Bar("training", len(settings.lengths) + 2 + bool(joint), progress) as advance:
 
         def report(part: str, value: float) -> None:
             advance(0, f"training: {part}, loss {value:.2f}")
@@ -244,15 +244,6 @@ class _About:
         comparison = Comparison.from_json(record["comparison"])
         schedule, constant = (Schedule.from_json(result[name]) for name in ("schedule", "constant"))
         return Training(schedule, constant, self.algorithm, comparison, record["kept"], record)
-
-
-def _one_blas_thread() -> AbstractContextManager[Any]:
-    """Threads of LAPACK and of XLA get in each other's way: with several, solves are up to many times slower."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # slower, not wrong
-        return nullcontext()
-    return threadpool_limits(1, "blas")
 
 
 def _positive(name: str, value: int) -> int:
