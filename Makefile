@@ -25,7 +25,7 @@ test-lowest:            ## the default tests with the oldest dependencies that p
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
 	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet --resolution lowest-direct --editable .
-	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs matplotlib pytest pytest-xdist hypothesis
+	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs PEPit matplotlib pytest pytest-xdist hypothesis
 	.venv-lowest/bin/python -m pytest -n 2 -m 'not slow'
 
 lint: $(READY)          ## ruff and pyright

@@ -16,6 +16,7 @@ from .evaluation import evaluate as evaluate
 from .families.affine import Affine as Affine
 from .families.composite import Composite as Composite
 from .families.conic import Conic as Conic
+from .families.cvxpy import from_cvxpy as from_cvxpy
 from .families.dataset import Dataset as Dataset
 from .families.qp import QP as QP
 from .families.reference import solve_references as solve_references

@@ -91,7 +91,7 @@ class Conic(ConstrainedFamily):
         }
 
     def encode(self, parameters: Any) -> np.ndarray | dict[str, np.ndarray]:  # noqa: D102
-        if self.parameter is not None and self.maps(parameters):
+        if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         data, s = self.data(parameters), self.matrices.scaling
         return {

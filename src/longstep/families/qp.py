@@ -106,7 +106,7 @@ class QP(ConstrainedFamily):
         return {"q": q, "l": l, "u": u}
 
     def encode(self, parameters: Any) -> np.ndarray | QPInstance:  # noqa: D102
-        if self.parameter is not None and self.maps(parameters):
+        if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
             checked_parameters = self.parameter.checked(parameters)
             if self.host.kinds.can_cross:
                 self.data(parameters)
@@ -184,8 +184,10 @@ class _RowKinds:
             raise ValueError(f"row {np.flatnonzero(self.equality & self.is_free)[0]} cannot be free and an equality")
         self.free, self.bounded = np.flatnonzero(self.is_free), np.flatnonzero(~self.is_free)
         self.order = np.argsort(np.concatenate([self.bounded, self.free]))
-        # Rows whose bounds move alike keep their distance: only the others need a look at every parameter.
-        self.can_cross = parameter is not None and not (known and parameter.same_rows("l", "u", m).all())
+        # Rows whose bounds move alike keep their distance, and a single bound cannot cross: only the others need a look
+        # at every parameter.
+        one_sided = (l == -np.inf) | (u == np.inf) if known else np.zeros(m, bool)
+        self.can_cross = parameter is not None and not (known and (parameter.same_rows("l", "u", m) | one_sided).all())
 
 
 def _mask(name: str, chosen: Any, m: int) -> np.ndarray | None:
