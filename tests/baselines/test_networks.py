@@ -85,6 +85,7 @@ def test_an_untrained_metric_is_the_base(case):
     check_equal(history, solver.run(case.parameters, 25))
 
 
+@pytest.mark.slow
 def test_no_iterations_of_training_leave_the_base():
     solver, train = ls.Solver(LASSO, step=0.03), few(LASSO)
     method = learned_metric(solver, train, hidden=(4,), iterations=0, progress=False)
@@ -126,6 +127,7 @@ def test_penalties_by_row_are_those_of_numpy():
     np.testing.assert_allclose(history.dual[0, -1], np.linalg.norm(P @ w + q + A.T @ y), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_scs_converges_in_any_metric_that_respects_the_cones():
     # Rows of one second-order cone share their weight; otherwise the fixed point would be another problem's.
     train = data(CONIC).train
@@ -162,6 +164,7 @@ def test_the_gradient_of_the_metric_loss_is_a_finite_difference(family):
     np.testing.assert_allclose(slope, difference, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_trained_metric_is_better_on_unseen_qps():
     splits, solver = data(BOX), ls.Solver(BOX)
     options = {"hidden": (32, 32), "iterations": 60, "learning_rate": 1e-2, "progress": False}
@@ -177,7 +180,7 @@ def test_a_trained_metric_is_better_on_unseen_qps():
     check_equal(method.run(splits.selection.parameters, 30, chunk=7), whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("optima", [True, False], ids=["distance", "metric"])
+@pytest.mark.parametrize("optima", [pytest.param(True, marks=pytest.mark.slow), False], ids=["distance", "metric"])
 def test_a_trained_metric_is_better_on_unseen_lassos(optima):
     splits, solver = data(LASSO), ls.Solver(LASSO)
     train = splits.train if optima else Split("train", LASSO, splits.train.parameters, None)
@@ -228,7 +231,9 @@ def test_starts_are_judged_after_the_steps_of_the_base(family):
     np.testing.assert_allclose(np.exp(logs), np.sum(gaps**2, axis=1), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("learn", "family"), [(l2ws, BOX), (learned_metric, QUADRATIC)])
+@pytest.mark.parametrize(
+    ("learn", "family"), [(l2ws, QUADRATIC), pytest.param(learned_metric, QUADRATIC, marks=pytest.mark.slow)]
+)
 def test_training_is_reproducible(learn, family):
     train, solver = few(family), ls.Solver(family)
 
@@ -250,6 +255,7 @@ def test_batches_are_shuffles_of_all_instances():
     assert list(epochs[0]) != list(epochs[1])
 
 
+@pytest.mark.slow
 def test_single_precision_runs_as_the_base_does():
     family = ls.QP(P, A, q=Q, l=L, u=U, parameter=ls.Affine(q=np.eye(4)), dtype="float32")
     parameters = few(BOX).parameters
@@ -280,6 +286,7 @@ def test_single_precision_needs_no_switch():
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "JAX_ENABLE_X64": "0"})
 
 
+@pytest.mark.slow
 def test_large_sparse_matrices_stay_sparse(monkeypatch):
     monkeypatch.setattr(lm, "_DENSE", 0)
     sparse = ls.Solver(ls.QP(np.eye(40), np.eye(40), q=np.zeros(40), l=-np.ones(40), u=np.ones(40)))

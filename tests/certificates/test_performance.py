@@ -233,5 +233,5 @@ def test_bad_input_is_refused(change, error, message):
 
 def test_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "PEPit", None)
-    with pytest.raises(ImportError, match="pip install PEPit"):
+    with pytest.raises(ImportError, match=r"pip install .longstep\[worst-cases\]"):
         worst_case(gradient, steps_of([1.0]), 1, L=1.0)

@@ -128,6 +128,7 @@ def test_maxcut_optimum():
 # ─── sizes and samplers ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_paper_sizes():
     family = kalman.Kalman().family
     assert (family.n, family.m, family.parameter.size) == (550, 596, 100)

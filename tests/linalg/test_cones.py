@@ -128,6 +128,7 @@ def test_sizes_must_be_sensible():
         ls.Cones(second_order=(3, 0))
 
 
+@pytest.mark.slow
 def test_semidefinite_cones_of_several_sizes_do_not_block_each_other():
     """Independent batched eigendecompositions in one program can wait for each other for ever on few cores."""
     code = (

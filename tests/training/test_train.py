@@ -61,7 +61,12 @@ def theta_of(case, count, seed=0):
 
 @trained
 @pytest.mark.parametrize(
-    "loss", [ls.Loss(distance=1.0, tail=1.0), ls.Loss(distance=0.5, metric=1.0, tail=0.5, every=2)], ids=["end", "all"]
+    "loss",
+    [
+        pytest.param(ls.Loss(distance=1.0, tail=1.0), marks=pytest.mark.slow),
+        ls.Loss(distance=0.5, metric=1.0, tail=0.5, every=2),
+    ],
+    ids=["end", "all"],
 )
 def test_gradient_of_the_block_loss_equals_finite_differences(case, loss):
     count = 4
@@ -125,7 +130,9 @@ def test_unknowns_map_to_their_domains_and_back():
         assert unknowns.pull(weights, slopes)[i] == pytest.approx(change @ weights["alpha"] / 2e-6, rel=1e-6)
 
 
-@pytest.mark.parametrize("case", [TRAINED[n] for n in ("proximal-lasso", "osqp", "scs")], ids=repr)
+@pytest.mark.parametrize(
+    "case", [TRAINED["proximal-lasso"], TRAINED["osqp"], pytest.param(TRAINED["scs"], marks=pytest.mark.slow)], ids=repr
+)
 def test_training_beats_the_best_constant_at_every_block_end(case):
     result = ls.train(case.family, split(case), algorithm=case.algorithm, horizon=8, block=4, **SHORT)
     gain = np.array(result.comparison.gain)
