@@ -71,12 +71,8 @@ def check_equal(a, b, rtol=1e-9, atol=1e-10):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=rtol, atol=atol, err_msg=name)
 
 
-NAMES = ("gradient-quadratic", "proximal-group", "proximal-weighted", "osqp", "scs")
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[] if c.name in NAMES else [pytest.mark.slow], id=c.name) for c in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=repr)
 def test_an_untrained_metric_is_the_base(case):
     solver = ls.Solver(case.family, algorithm=case.algorithm)
     history = untrained(solver, case.parameters).run(case.parameters, 25)
@@ -141,6 +137,7 @@ def test_scs_converges_in_any_metric_that_respects_the_cones():
     np.testing.assert_allclose(history.objective[:, -1], train.optima.value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [BOX, CONIC], ids=["qp", "conic"])
 def test_the_gradient_of_the_metric_loss_is_a_finite_difference(family):
     solver, train = ls.Solver(family), few(family)
@@ -180,7 +177,8 @@ def test_a_trained_metric_is_better_on_unseen_qps():
     check_equal(method.run(splits.selection.parameters, 30, chunk=7), whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("optima", [pytest.param(True, marks=pytest.mark.slow), False], ids=["distance", "metric"])
+@pytest.mark.slow
+@pytest.mark.parametrize("optima", [True, False], ids=["distance", "metric"])
 def test_a_trained_metric_is_better_on_unseen_lassos(optima):
     splits, solver = data(LASSO), ls.Solver(LASSO)
     train = splits.train if optima else Split("train", LASSO, splits.train.parameters, None)
@@ -211,6 +209,7 @@ def test_learned_starts_of_an_affine_solution_map_beat_zero():
     assert np.linalg.norm(error) < 0.3 * np.linalg.norm(splits.selection.optima.x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [BOX, CONIC], ids=["qp", "conic"])
 def test_starts_are_judged_after_the_steps_of_the_base(family):
     """The loss is the distance after the steps that the solver itself takes from the network's start."""
@@ -231,9 +230,8 @@ def test_starts_are_judged_after_the_steps_of_the_base(family):
     np.testing.assert_allclose(np.exp(logs), np.sum(gaps**2, axis=1), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("learn", "family"), [(l2ws, QUADRATIC), pytest.param(learned_metric, QUADRATIC, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("learn", "family"), [(l2ws, QUADRATIC), (learned_metric, QUADRATIC)])
 def test_training_is_reproducible(learn, family):
     train, solver = few(family), ls.Solver(family)
 
