@@ -31,6 +31,7 @@ def state(problem):
     return problem.value, values, [flat(c.dual_value) for c in problem.constraints]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
 def test_values_duals_and_status_are_set(make):
     problem, sample = make()

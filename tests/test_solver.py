@@ -317,6 +317,7 @@ def test_a_diagonal_family_needs_no_matrix():
     np.testing.assert_allclose(solver.solve({}, **TIGHT).x, 1 / np.arange(1.0, 5001.0), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("equilibrate", [True, False])
 def test_feasible_problems_are_never_called_infeasible(equilibrate):
     """Whatever the units: P, A and the data scaled by 1e-8 to 1e8."""

@@ -181,6 +181,7 @@ def test_distances_need_references():
         ls.train(case.family, case.parameters, loss="distance", **QUIET)
 
 
+@pytest.mark.slow
 def test_warm_starts():
     case, options = TRAINED["proximal-lasso"], {"horizon": 3, "block": 3, "iterations": 10, **SHORT}
     previous = ls.train(case.family, split(case), start="previous", **options)
@@ -203,6 +204,7 @@ def test_blocks_end_at_the_floor():
     assert 6 <= len(result.schedule) < 60
 
 
+@pytest.mark.slow
 def test_adam_also_learns():
     case = TRAINED["proximal-lasso"]
     result = ls.train(case.family, split(case), optimizer="adam", iterations=60, horizon=4, block=4, **QUIET)
