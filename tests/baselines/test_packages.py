@@ -42,27 +42,19 @@ def qp_errors(family, data, x, y):
     primal, dual = family.A @ x - np.clip(family.A @ x, l, u), family.P @ x + q + family.A.T @ y
     support = np.sum(np.where(y > 0, np.where(np.isinf(u), 0, u) * y, np.where(np.isinf(l), 0, l) * y))
     quadratic = x @ (family.P @ x)
-    return {
-        "primal": np.linalg.norm(primal),
-        "dual": np.linalg.norm(dual),
-        "primal_max": np.max(np.abs(primal)),
-        "dual_max": np.max(np.abs(dual)),
-        "objective": 0.5 * quadratic + q @ x,
-        "gap": abs(quadratic + q @ x + support),
-    }
+    return norms(primal, dual) | {"objective": 0.5 * quadratic + q @ x, "gap": abs(quadratic + q @ x + support)}
+
+
+def norms(primal, dual):
+    errors = {"primal": primal, "dual": dual}
+    two = {name: np.linalg.norm(v) for name, v in errors.items()}
+    return two | {f"{name}_max": np.max(np.abs(v)) for name, v in errors.items()}
 
 
 def conic_errors(family, data, x, y, s):
     b, c = data
     primal, dual, quadratic = family.A @ x + s - b, family.P @ x + c + family.A.T @ y, x @ (family.P @ x)
-    return {
-        "primal": np.linalg.norm(primal),
-        "dual": np.linalg.norm(dual),
-        "primal_max": np.max(np.abs(primal)),
-        "dual_max": np.max(np.abs(dual)),
-        "objective": 0.5 * quadratic + c @ x,
-        "gap": abs(quadratic + c @ x + b @ y),
-    }
+    return norms(primal, dual) | {"objective": 0.5 * quadratic + c @ x, "gap": abs(quadratic + c @ x + b @ y)}
 
 
 def check_column(history, i, k, errors, rtol=1e-9):

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 import longstep as ls
 from longstep.certificates.certificate import Claim
-from longstep.report import figures
+from longstep.report import drawing, figures
 
 from .test_tables import certificate, evaluation
 
@@ -288,7 +288,7 @@ def test_labels_at_the_ends_do_not_touch():
 
 
 def test_apart():
-    places = figures._apart(np.array([0.99, 0.5, 0.98, 0.0]), 0.1)
+    places = drawing.apart(np.array([0.99, 0.5, 0.98, 0.0]), 0.1)
     np.testing.assert_allclose(places, [1.0, 0.5, 0.9, 0.0])
 
 

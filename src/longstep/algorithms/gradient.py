@@ -95,6 +95,18 @@ class GradientMethod(Algorithm):
         return objective - family.lower_bound, rounding
 
 
+class Extrapolated(GradientMethod):
+    """The step of another gradient method, taken from y = z + β(z − z⁻); adds the hyperparameter `momentum` = β."""
+
+    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
+        return step_size(family), MOMENTUM
+
+    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+        y = state.z + theta["momentum"] * (state.z - state.z_previous)
+        ahead = super().step(family, instance, theta, factors, extra, GradientState(y, y))
+        return GradientState(ahead.z, state.z)
+
+
 class GradientDescent(GradientMethod):
     """z⁺ = z − t∇f(z, x), with hyperparameter `step` = t."""
 

@@ -8,7 +8,7 @@ from ..families.base import Family
 from ..families.composite import Composite
 from ..linalg.matrix import max_norm
 from ..schedules.domain import Hyperparameter
-from .gradient import MOMENTUM, GradientMethod, GradientState, step_size, unconstrained_residuals
+from .gradient import Extrapolated, GradientMethod, GradientState, step_size, unconstrained_residuals
 
 
 class ProximalGradient(GradientMethod):
@@ -34,13 +34,5 @@ class ProximalGradient(GradientMethod):
         return unconstrained_residuals(residual, scale, family.objective(instance, state.z))
 
 
-class AcceleratedProximalGradient(ProximalGradient):
+class AcceleratedProximalGradient(Extrapolated, ProximalGradient):
     """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y, x)), with hyperparameters `step` = t and `momentum` = β."""
-
-    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
-        return step_size(family), MOMENTUM
-
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
-        y = state.z + theta["momentum"] * (state.z - state.z_previous)
-        ahead = super().step(family, instance, theta, factors, extra, GradientState(y, y))
-        return GradientState(ahead.z, state.z)

@@ -4,9 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from decimal import ROUND_CEILING, Context, Decimal
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,12 +12,11 @@ from ..evaluation import Metric, evaluate
 from ..families.dataset import Split
 from ..method import Method
 from ..solver import Solver
-from . import document
-from .document import CertificateError
+from .document import CertificateError, Document
 from .rates import steady_state_statement
+from .rounding import above, percent
 from .sample import TOLERANCES, BoundMethod, quantile_curves, success_lower
 
-_KIND = "certificate"
 # Splits that something was chosen on, or that are kept to check certificates with.
 _REFUSED = {
     "train": "schedules are learned on it",
@@ -42,7 +39,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Document):
     """What `certify` promises: claims that hold together with probability `confidence` over the validation instances.
 
     They hold for instances that are drawn independently from the distribution of the validation instances, and for
@@ -51,6 +48,8 @@ class Certificate:
     each claim, `longstep.report.tables.certificate_table` a table; `save` writes JSON, `Certificate.load` reads it,
     `verify` does all of it again.
     """
+
+    kind: ClassVar[str] = "certificate"
 
     metric: str
     measure: str
@@ -76,8 +75,8 @@ class Certificate:
                 f"{100 * (self.level or 0):g}% of instances from {self.instances} unseen ones."
             )
         return (
-            f"After {claim.iterations} iterations {self.measure} is below {_above(claim.tolerance)} on at least "
-            f"{_percent(claim.success)} of instances, with confidence {self.confidence:.4g}, established on "
+            f"After {claim.iterations} iterations {self.measure} is below {above(claim.tolerance):g} on at least "
+            f"{percent(claim.success)} of instances, with confidence {self.confidence:.4g}, established on "
             f"{self.instances} unseen instances of this distribution ({claim.violations} of them violated it)."
         )
 
@@ -90,26 +89,18 @@ class Certificate:
         lines = [*(self.sentence(claim) for claim in self.claims), rest]
         return "\n".join([*lines, self.convergence] if self.convergence else lines)
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data, with a hash of all of it; ∞ becomes null."""
+    def fields(self) -> dict[str, Any]:
+        """As plain data; ∞ becomes None."""
         fields = asdict(self)
         for claim in fields["claims"]:
             claim["tolerance"] = claim["tolerance"] if math.isfinite(claim["tolerance"]) else None
-        return document.sealed(_KIND, fields)
+        return fields
 
-    @staticmethod
-    def from_json(sealed: dict[str, Any]) -> "Certificate":
-        """The inverse of `to_json`; refuses what was changed since."""
-        return _certificate(document.unsealed(_KIND, sealed))
-
-    def save(self, path: "str | Path") -> None:
-        """Write JSON, atomically."""
-        document.write(path, self.to_json())
-
-    @staticmethod
-    def load(path: "str | Path") -> "Certificate":
-        """Read what `save` wrote."""
-        return _certificate(document.read(path, _KIND))
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> "Certificate":
+        """The inverse of `fields`."""
+        claims = [c | {"tolerance": math.inf if c["tolerance"] is None else c["tolerance"]} for c in fields["claims"]]
+        return cls(**{**fields, "claims": tuple(Claim(**c) for c in claims), "lower": tuple(fields["lower"])})
 
     def verify(
         self, method: Method, validation: Split, *, metric: Metric | None = None, progress: bool = False
@@ -222,11 +213,6 @@ def certify(
     )
 
 
-def _certificate(fields: dict[str, Any]) -> Certificate:
-    claims = [c | {"tolerance": math.inf if c["tolerance"] is None else c["tolerance"]} for c in fields["claims"]]
-    return Certificate(**fields | {"claims": tuple(Claim(**c) for c in claims), "lower": tuple(fields["lower"])})
-
-
 def _check_validation(method: Method, validation: Split) -> int:
     """The number of distinct instances; refuses those that the method was made with."""
     if not isinstance(validation, Split):
@@ -267,16 +253,6 @@ def _differences(stated: Certificate, found: Certificate) -> str:
         if getattr(stated, name) != getattr(found, name):
             texts.append(f"{name} is {getattr(stated, name)!r}, found was {getattr(found, name)!r}")
     return "; ".join(texts)
-
-
-def _percent(success: float) -> str:
-    # Rounded down: a certificate must not promise more than it proves.
-    return f"{math.floor(success * 1000 + 1e-9) / 10:g}%"
-
-
-def _above(tolerance: float) -> str:
-    # Three digits, rounded up; twelve first, because a power of ten out of `logspace` is not meant to be a little more.
-    return f"{Decimal(f'{tolerance:.12e}').normalize(Context(prec=3, rounding=ROUND_CEILING)):g}"
 
 
 def _unique(values: Iterable) -> list:

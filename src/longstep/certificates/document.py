@@ -1,8 +1,9 @@
 """Certificates as files: JSON with a hash of all it says, written atomically."""
 
 import json
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from .. import storage
 from ..hashing import content_hash
@@ -14,43 +15,56 @@ class CertificateError(ValueError):
     """A certificate that does not hold for what it was checked against, or cannot be made from what was given."""
 
 
-def sealed(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Plain data with its kind, its format version and a hash."""
-    fields = json.loads(json.dumps(fields, allow_nan=False))
-    return {"longstep": kind, "version": _VERSION, **fields, "hash": _hash(kind, fields)}
+class Document(ABC):
+    """What is sealed with a hash of all it says; a subclass tells its kind and its fields as plain data."""
 
+    kind: ClassVar[str]
 
-def unsealed(kind: str, document: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a sealed document; refuses another kind and what was changed since."""
-    fields = dict(document)
-    if (found := fields.pop("longstep", None)) != kind:
-        raise CertificateError(f"this is not a {kind} of longstep" + (f", but a {found}" if found else ""))
-    if (version := fields.pop("version", 0)) > _VERSION:
-        raise CertificateError(f"the {kind} has format version {version}; upgrade longstep to read it")
-    stated = fields.pop("hash", None)
-    if _hash(kind, fields) != stated:
-        raise CertificateError(f"the {kind} has been changed since it was made: its hash does not match")
-    return fields
+    @abstractmethod
+    def fields(self) -> dict[str, Any]:
+        """What it says, as plain data."""
 
+    @classmethod
+    @abstractmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """The inverse of `fields`."""
 
-def write(path: "str | Path", document: dict[str, Any]) -> None:
-    """A sealed document to a file."""
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    storage.write_bytes(Path(path), (text + "\n").encode())
+    def to_json(self) -> dict[str, Any]:
+        """As plain data with kind, format version and hash."""
+        fields = json.loads(json.dumps(self.fields(), allow_nan=False))
+        return {"longstep": self.kind, "version": _VERSION, **fields, "hash": self._hash(fields)}
 
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """The inverse of `to_json`; refuses another kind, and what was changed since."""
+        fields = dict(document)
+        if (found := fields.pop("longstep", None)) != cls.kind:
+            raise CertificateError(f"this is not a {cls.kind} of longstep" + (f", but a {found}" if found else ""))
+        if (version := fields.pop("version", 0)) > _VERSION:
+            raise CertificateError(f"the {cls.kind} has format version {version}; upgrade longstep to read it")
+        stated = fields.pop("hash", None)
+        if cls._hash(fields) != stated:
+            raise CertificateError(f"the {cls.kind} has been changed since it was made: its hash does not match")
+        return cls.of(fields)
 
-def read(path: "str | Path", kind: str) -> dict[str, Any]:
-    """The fields of the document in a file."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {path}") from None
-    except ValueError as error:
-        raise CertificateError(f"{path} is not a {kind} of longstep, or is damaged ({error})") from error
-    if not isinstance(document, dict):
-        raise CertificateError(f"{path} is not a {kind} of longstep")
-    return unsealed(kind, document)
+    def save(self, path: "str | Path") -> None:
+        """Write JSON, atomically."""
+        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+        storage.write_bytes(Path(path), (text + "\n").encode())
 
+    @classmethod
+    def load(cls, path: "str | Path") -> Self:
+        """Read what `save` wrote."""
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no file {path}") from None
+        except ValueError as error:
+            raise CertificateError(f"{path} is not a {cls.kind} of longstep, or is damaged ({error})") from error
+        if not isinstance(document, dict):
+            raise CertificateError(f"{path} is not a {cls.kind} of longstep")
+        return cls.from_json(document)
 
-def _hash(kind: str, fields: dict[str, Any]) -> str:
-    return content_hash(kind, json.dumps(fields, sort_keys=True))
+    @classmethod
+    def _hash(cls, fields: dict[str, Any]) -> str:
+        return content_hash(cls.kind, json.dumps(fields, sort_keys=True))

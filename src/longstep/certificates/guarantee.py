@@ -2,24 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..families.smooth import Quadratic
 from ..solver import Solver
 from ..versions import versions
-from . import document
-from .document import CertificateError
+from .document import CertificateError, Document
 from .performance import worst_case
 from .rates import SteadyStateStatement, steady_state_statement, worst_case_rate
 
-_KIND = "guarantee"
-
 
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(Document):
     """What `guarantee` found: that the steady state converges, and worst cases after `iterations` iterations.
 
     `rates` bounds ‖z^k − z*‖/‖z⁰ − z*‖ over all parameters and starts (quadratics). `worst` bounds f(z^k) − f* per
@@ -27,6 +23,8 @@ class Guarantee:
     schedule itself: an instance on which the safeguard acts leaves it. Both are empty where they are not known. The
     hash names the solver; `verify` computes all of it again.
     """
+
+    kind: ClassVar[str] = "guarantee"
 
     convergence: SteadyStateStatement
     iterations: tuple[int, ...]
@@ -52,23 +50,16 @@ class Guarantee:
             )
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data, with a hash of all of it."""
-        return document.sealed(_KIND, asdict(self))
+    def fields(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
 
-    @staticmethod
-    def from_json(sealed: dict[str, Any]) -> "Guarantee":
-        """The inverse of `to_json`; refuses what was changed since."""
-        return _guarantee(document.unsealed(_KIND, sealed))
-
-    def save(self, path: "str | Path") -> None:
-        """Write JSON, atomically."""
-        document.write(path, self.to_json())
-
-    @staticmethod
-    def load(path: "str | Path") -> "Guarantee":
-        """Read what `save` wrote."""
-        return _guarantee(document.read(path, _KIND))
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> "Guarantee":
+        """The inverse of `fields`."""
+        changed: dict[str, Any] = {name: tuple(fields[name]) for name in ("iterations", "rates", "worst")}
+        changed["convergence"] = SteadyStateStatement(**fields["convergence"])
+        return cls(**{**fields, **changed})
 
     def verify(self, solver: Solver) -> "Guarantee":
         """Compute it all again; raises a `CertificateError` where anything differs."""
@@ -122,9 +113,3 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     hashes = {"method": solver.name, "method_hash": solver.content_hash(), "versions": versions()}
     numbers = {"L": None if L is None else float(L), "mu": None if mu is None else float(mu)}
     return Guarantee(statement, counts, rates, worst, **numbers, **hashes)
-
-
-def _guarantee(fields: dict[str, Any]) -> Guarantee:
-    changed: dict[str, Any] = {name: tuple(fields[name]) for name in ("iterations", "rates", "worst")}
-    changed["convergence"] = SteadyStateStatement(**fields["convergence"])
-    return Guarantee(**{**fields, **changed})

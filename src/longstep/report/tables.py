@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from ..certificates.certificate import Certificate, Claim
+from ..certificates.rounding import percent, shortened
 from ..evaluation import TOLERANCES, Evaluation
 
 
@@ -166,7 +167,7 @@ def statistics_table(evaluation: Evaluation, at: "int | Iterable[int] | None" = 
 def certificate_table(certificate: Certificate) -> Table:
     """The claims of a certificate. Numbers are rounded so that they promise less, never more."""
     c = certificate
-    columns = [Column("iterations"), Column("below", _bound_above), Column("on at least", _percent)]
+    columns = [Column("iterations"), Column("below", _bound_above), Column("on at least", percent)]
     columns += [Column("violations", _ratio)]
     rows: list[tuple[Any, ...]] = [
         (x.iterations, x.tolerance, x.success, (x.violations, c.instances)) for x in c.claims
@@ -200,8 +201,8 @@ def certified_against(certificate: Certificate, evaluation: Evaluation) -> Table
     columns = (
         Column("iterations"),
         Column("claim", lambda pair: f"{pair[0]} {(_bound_above if pair[0] == '<' else _bound_below)(pair[1])}"),
-        Column("certified", _percent),
-        Column("observed", _percent),
+        Column("certified", percent),
+        Column("observed", percent),
         Column("instances", _ratio),
         Column("holds", lambda holds: "yes" if holds else "no"),
         Column("p-value", lambda p: f"{p:.2g}"),
@@ -300,9 +301,7 @@ def _error(value: float, digits: int = 2, rounding: str = ROUND_HALF_EVEN) -> st
     """1.2e-3, always with so many digits; zero as 0."""
     if not math.isfinite(value) or value == 0:
         return "∞" if value == math.inf else f"{value:g}"
-    # Twelve digits first: neither 1e-3 nor a power of ten out of `logspace` is meant to be a little more.
-    short = Decimal(f"{value:.12e}").normalize(Context(prec=digits, rounding=rounding))
-    mantissa, exponent = f"{short:.{digits - 1}e}".split("e")
+    mantissa, exponent = f"{shortened(value, digits, rounding):.{digits - 1}e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
@@ -327,11 +326,6 @@ def _reached(pair: tuple[int | None, int | None]) -> str:
 
 def _ratio(pair: tuple[int, int]) -> str:
     return f"{pair[0]}/{pair[1]}"
-
-
-def _percent(fraction: float) -> str:
-    # Rounded down: 99.96% is not all, and a certificate must not promise more than it proves.
-    return f"{math.floor(fraction * 1000 + 1e-9) / 10:g}%"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -287,10 +287,16 @@ class Progressive:
         return Learned("joint", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
 
     def _objective(self, block: Block, unknowns: Unknowns, slots: np.ndarray, used: int, staged: list):
+        # Starts are compared before they are used, and the best of several trials is gone on from.
+        known: dict[bytes, tuple[float, np.ndarray]] = {}
+
         def objective(nu: np.ndarray) -> tuple[float, np.ndarray]:
-            theta, slope = unknowns.theta(nu)
-            value, gradient = block.loss_and_gradient(theta, slots, used, staged)
-            return value, unknowns.pull(gradient, slope)
+            key = nu.tobytes()
+            if key not in known:
+                theta, slope = unknowns.theta(nu)
+                value, gradient = block.loss_and_gradient(theta, slots, used, staged)
+                known[key] = value, unknowns.pull(gradient, slope)
+            return known[key]
 
         return objective
 
