@@ -40,10 +40,8 @@ class Block:
         """The states, and those of the stress test behind them, in the pieces that `loss_and_gradient` takes."""
         if not self._stressed:
             return [take_columns(states, piece) for piece in self.pieces()]
-        return [
-            jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1) if a.ndim else a, *parts)
-            for parts in ((take_columns(states, piece), take_columns(stress, piece)) for piece in self.pieces())
-        ]
+        pairs = [(take_columns(states, piece), take_columns(stress, piece)) for piece in self.pieces()]
+        return [jax.tree.map(lambda a, b: np.append(a, b, axis=-1) if a.ndim else a, *pair) for pair in pairs]
 
     def loss_and_gradient(self, theta: Values, slots: np.ndarray, used: int, staged: list) -> tuple[float, Values]:
         """The loss at the block's checkpoints and its derivative in every entry of θ."""
@@ -76,13 +74,16 @@ class Block:
 
     def start(self, start: Any) -> Any:
         """The states at a start (columns in the user's units, or None for zero)."""
-        return self.task.algorithm.init(self.task.family, self.task.instance, start)
+        return _start(self._whole.key, self._whole.leaves, start)
+
+    def floor(self, states: Any) -> float:
+        """The mean log error, reckoned from these states, at which rounding is all that is left to learn."""
+        return float(_floor(self._whole.key, self._whole.leaves, states))
 
     def restricted(self, columns: np.ndarray) -> "Block":
         """The same block for some of the instances, to go forward only."""
         task = self.task
-        instance = task.family.take(task.instance, columns)
-        target, optimum = take_columns((task.target, task.optimum), columns)
+        instance, target, optimum = take_columns((task.instance, task.target, task.optimum), columns)
         few = Task(task.algorithm, task.family, instance, target, optimum)
         return Block(few, self.loss, self.count)
 
@@ -105,8 +106,7 @@ class Block:
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
         task, stress = self.task, len(columns) if self._stressed else 0
-        instance = task.family.take(task.instance, twice)
-        target, optimum = take_columns((task.target, task.optimum), twice)
+        instance, target, optimum = take_columns((task.instance, task.target, task.optimum), twice)
         return _Part(Task(task.algorithm, task.family, instance, target, optimum, stress))
 
     def pieces(self) -> list[slice]:
@@ -134,8 +134,8 @@ class _Part:
 
 
 def take_columns(tree: Any, columns: Any) -> Any:
-    """Some columns of every leaf that has columns."""
-    return jax.tree.map(lambda a: a[..., columns] if a.ndim else a, tree)
+    """Some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
+    return jax.tree.map(lambda a: np.asarray(a)[..., columns] if a.ndim else a, tree)
 
 
 def _arrays(theta: Values) -> dict[str, Array]:
@@ -179,6 +179,18 @@ def _checkpoints(task: Task, count: int, every: int | None, theta: Any, slots: A
         rows = jnp.asarray(sorted({*range(every, count, every), count}))
         errors = jax.tree.map(lambda a: a[rows], record)
     return errors.split(task.stress, task.errors(state))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _start(key: Key, leaves: tuple, start: Any) -> Any:
+    task = jax.tree.unflatten(key.structure, leaves)
+    return task.algorithm.init(task.family, task.instance, start)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _floor(key: Key, leaves: tuple, states: Any) -> Float[Array, ""]:
+    task = jax.tree.unflatten(key.structure, leaves)
+    return jnp.mean(task.algorithm.log_floor(task.errors(states).metric, task.optimum))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -267,7 +279,7 @@ class Unknowns:
         found: list[np.ndarray] = [np.zeros(0)]
         for part, size in zip(self.parts, self.sizes, strict=True):
             first = [int(np.flatnonzero(part.index == i)[0]) for i in range(size)]
-            found.append(np.asarray(part.domain.unconstrain(jnp.asarray(theta[part.name])[jnp.asarray(first, int)])))
+            found.append(part.domain.unconstrain(theta[part.name][first]))
         return np.concatenate(found).astype(np.float64)
 
     def reach(self, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -280,10 +292,9 @@ class Unknowns:
         """θ, and for each part the derivative of its entries in their unknowns."""
         theta, slopes = {name: value.copy() for name, value in self.base.items()}, []
         for part, own in self._own(nu):
-            value, derivative = part.domain.constrain_with_slope(own)
             free = part.index >= 0
-            theta[part.name][free] = value[part.index[free]]
-            slopes.append(np.where(free, np.append(derivative, 0.0)[part.index], 0.0))
+            theta[part.name][free] = part.domain.constrain(own)[part.index[free]]
+            slopes.append(np.where(free, np.append(part.domain.slope(own), 0.0)[part.index], 0.0))
         return theta, slopes
 
     def pull(self, gradient: Values, slopes: list[np.ndarray]) -> np.ndarray:

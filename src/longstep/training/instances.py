@@ -1,5 +1,6 @@
 """From what the user has (a dataset, a split, bare parameters) to the instances that training runs on."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,7 +13,9 @@ from ..algorithms.base import Algorithm
 from ..families.base import Family
 from ..families.dataset import Dataset, Split
 from ..hashing import content_hash
+from ..programs import Key
 from ..solution import Point
+from .blocks import take_columns
 from .losses import Loss, Task
 
 Start: TypeAlias = "str | Callable[[Any], Point] | None"
@@ -66,7 +69,7 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
         begin = None
     elif start == "previous":
         # The first instance has no one before it.
-        keep, begin = keep[1:], jax.tree.map(lambda a: a[..., :-1], optimum)
+        keep, begin = keep[1:], take_columns(optimum, slice(-1))
         if not keep.size:
             raise ValueError('start="previous" needs at least two instances in the order in which they come')
     elif callable(start):
@@ -78,11 +81,9 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
         raise ValueError(f"start must be 'zero', 'previous' or a function of the parameters, got {start!r}")
     if len(keep) < len(split):
         parameters = family.select(parameters, keep)
-        optimum, value = jax.tree.map(lambda a: a[..., keep], (optimum, value))
-    instance = family.instances(parameters)
-    target = None
-    if optimum is not None:
-        target = algorithm.coordinates(family, instance, algorithm.init(family, instance, optimum))
+        optimum, value = take_columns((optimum, value), keep)
+    leaves, structure = jax.tree.flatten((algorithm, family))
+    instance, target = _made(Key(structure), leaves, family.encode(parameters), optimum)
     marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
     return Instances(
         task=Task(algorithm, family, instance, target, value),
@@ -91,6 +92,16 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
         count=len(keep),
         data_hash=content_hash(split.content_hash(), marks),
     )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _made(key: Key, leaves: list, encoded: Any, optimum: Point | None) -> tuple[Any, Any]:
+    """The instances, and where their optima lie in the algorithm's coordinates."""
+    algorithm, family = jax.tree.unflatten(key.structure, leaves)
+    instance = family.decode(encoded)
+    if optimum is None:
+        return instance, None
+    return instance, algorithm.coordinates(family, instance, algorithm.init(family, instance, optimum))
 
 
 def _columns(family: Family, point: Any) -> Point:

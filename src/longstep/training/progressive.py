@@ -6,7 +6,6 @@ from time import perf_counter
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..solution import Point
@@ -19,6 +18,10 @@ from .walk import NEAR, Walk
 Report = Callable[[float], None]
 # The search for the best constant looks at so many instances at most: it needs the mean, not the tail.
 _SEARCHED = 25
+# How far apart, in unconstrained units, the steps of a block are at its start.
+_ASUNDER = 0.05
+# A trial that tells which start is worth going on from takes this part of the iterations.
+_TRIAL = 1 / 3
 # Blocks over which steady states are compared.
 _LASTING = 30
 
@@ -104,7 +107,7 @@ class Progressive:
         constant = part("constant", "best constant", self._constant)
         yield constant
         states, blocks = self.start(), []
-        floor = self.floor(states)
+        floor = self.floor()
         for number, length in enumerate(s.lengths):
             text = f"block {number + 1} of {len(s.lengths)}"
             given_to = (length, states, constant, blocks)
@@ -139,19 +142,19 @@ class Progressive:
             self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
         return self._programs[count]
 
-    def floor(self, states: Any) -> float:
+    def floor(self) -> float:
         """The mean log error at which rounding is all that is left to learn."""
-        return float(np.mean(self.task.algorithm.log_floor(self.task.errors(states).metric, self.task.optimum)))
+        return self.program(self.settings.block).floor(self.start())
 
     def _stress(self, states: Any) -> Any:
         """Where the stress test starts: every other instance where all of them began, as if nothing had worked so far,
         the rest at the optimum of another instance or, if that is not known, at its state."""
         program = self.program(self.settings.block)
         source = states if self._optimum is None else self._optimum
-        other = jax.tree.map(lambda a: jnp.roll(a, 1, axis=-1) if jnp.ndim(a) else a, source)
+        other = jax.tree.map(lambda a: np.roll(a, 1, axis=-1) if np.ndim(a) else a, source)
         other = other if self._optimum is None else program.start(other)
-        odd = jnp.arange(program.size) % 2 == 1
-        return jax.tree.map(lambda a, b: jnp.where(odd, a, b) if jnp.ndim(a) else a, self.start(), other)
+        odd = np.arange(program.size) % 2 == 1
+        return jax.tree.map(lambda a, b: np.where(odd, a, b) if np.ndim(a) else a, self.start(), other)
 
     def _constant(self, report: Report) -> Learned:
         s, begin = self.settings, perf_counter()
@@ -170,23 +173,22 @@ class Progressive:
         first = sum(len(b.theta[self.names[0]]) for b in blocks)
         previous = blocks[-1].theta if blocks else None
         unknowns, slots, used = self._unknowns(first, length, constant, previous)
-        starts = [unknowns.start(unknowns.base)]
-        if previous is not None:
-            starts.append(unknowns.start({name: np.resize(previous[name], length) for name in self.names}))
-        block = self.program(length)
+        block, centre = self.program(length), unknowns.start(unknowns.base)
         staged = block.stage(states, self._stress(states))
         objective = self._objective(block, unknowns, slots, used, staged)
-        tried = [objective(x)[0] for x in starts] if len(starts) > 1 else [0.0]
-        starts = [starts[i] for i in np.argsort(tried)][: s.starts]
+        # At the constant itself all steps are alike, and gradients take long to tell them apart.
         rng = np.random.default_rng([s.seed, first, *b"block"])
+        starts = [centre + _ASUNDER * rng.normal(size=unknowns.size)]
+        if previous is not None:
+            starts.append(unknowns.start({name: np.resize(previous[name], length) for name in self.names}))
+        starts = starts[: s.starts]
         while len(starts) < s.starts:
-            starts.append(starts[0] + rng.normal(size=unknowns.size))
-        bounds = unknowns.reach(unknowns.start(unknowns.base))
+            starts.append(centre + rng.normal(size=unknowns.size))
+        bounds = unknowns.reach(centre)
         found = self._best(objective, starts, bounds, report)
         theta, _ = unknowns.theta(found.x)
         theta = {name: value[slots] if name in self._factored else value for name, value in theta.items()}
-        evaluations = found.evaluations + len(tried) - 1
-        return Learned("block", theta, found.value, found.start, evaluations, perf_counter() - begin)
+        return Learned("block", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
 
     def _unknowns(
         self, first: int, length: int, constant: Learned, previous: Values | None
@@ -241,7 +243,7 @@ class Progressive:
         """
         program = self.program(self.settings.block)
         few = np.arange(min(program.size, _SEARCHED))
-        block, floor = program.restricted(few), self.floor(self.start())
+        block, floor = program.restricted(few), self.floor()
         began, ended = take_columns((self.start(), states), few)
         limits = constant_errors(block, began, first + NEAR, constant, lambda means: False, floor)[first:]
 
@@ -303,8 +305,7 @@ class Progressive:
     def _best(self, objective: Any, starts: list[np.ndarray], bounds: tuple, report: Report) -> Minimum:
         """The best of several starts, with the evaluations of all."""
         s, found = self.settings, []
-        # A few iterations tell which start is worth the others.
-        trial = s.iterations if len(starts) == 1 else max(s.iterations // 6, 1)
+        trial = s.iterations if len(starts) == 1 else max(int(s.iterations * _TRIAL), 1)
         for x in starts:
             found.append(minimise(objective, np.clip(x, *bounds), bounds, s.optimizer, trial, report))
         best = min(found, key=lambda m: m.value)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..schedules.domain import Fixed, Hyperparameter, Interval
@@ -92,8 +91,8 @@ def constant_errors(
 
 
 def _coordinate(h: Hyperparameter, value: float) -> float:
-    return float(np.asarray(h.steady.unconstrain(jnp.asarray(value))))
+    return float(h.steady.unconstrain(np.asarray(value, np.float64)))
 
 
 def _value(h: Hyperparameter, coordinate: float) -> float:
-    return float(h.steady.constrain_with_slope(np.array([coordinate]))[0][0])
+    return float(h.steady.constrain(np.asarray(coordinate, np.float64)))

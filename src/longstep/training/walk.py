@@ -38,7 +38,7 @@ class Walk:
         lengths = [len(b[learner.names[0]]) for b in blocks]
         self.learner, self.lengths = learner, lengths + [learner.settings.block] * NEAR
         self.start = learner.start()
-        self.floor = learner.floor(self.start)
+        self.floor = learner.floor()
         self.known: dict[str, np.ndarray] = {}
 
     def behind(self) -> bool:
