@@ -13,7 +13,7 @@ $(READY): pyproject.toml
 	@touch $(READY)
 
 demo: $(READY)          ## run the main job on a built-in problem; pictures go to out/demo
-	$(RUN) examples/quadcopter.py --out out/demo
+	$(VENV)/bin/longstep demo --out out/demo
 
 test: $(READY)          ## the default tests, under 8 minutes on 2 cores
 	$(RUN) -m pytest -n 2 -m 'not slow'

@@ -22,6 +22,7 @@ from .families.qp import QP as QP
 from .families.reference import solve_references as solve_references
 from .families.smooth import Quadratic as Quadratic
 from .families.smooth import Smooth as Smooth
+from .learn import learn as learn
 from .linalg.cones import Cones as Cones
 from .linalg.prox import L1 as L1
 from .linalg.prox import Box as Box

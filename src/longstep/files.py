@@ -17,7 +17,9 @@ from .families.affine import Affine
 from .families.base import Family
 from .families.composite import Composite
 from .families.conic import Conic
+from .families.layout import Layout
 from .families.qp import QP
+from .families.seen import Seen
 from .families.smooth import Quadratic
 from .linalg.cones import Cones
 from .linalg.prox import L1, Box, NonNegative, Prox, Zero
@@ -44,9 +46,12 @@ def save_solver(solver: Solver, path: Path) -> None:
         "schedule": solver.schedule.to_json(),
         "safeguard": solver.safeguard,
         "training": solver.record,
+        "seen": None if solver.seen is None else solver.seen.margin,
         "family": _describe(solver.family, arrays),
         "family_hash": solver.family.content_hash(),
     }
+    if solver.seen is not None:
+        arrays |= {"seen.low": solver.seen.low, "seen.high": solver.seen.high}
     storage.write(path, _KIND, VERSION, arrays, metadata)
 
 
@@ -68,6 +73,8 @@ def load_solver(path: Path, family: Family | None) -> Solver:
     schedule, safeguard = Schedule.from_json(metadata["schedule"]), metadata.get("safeguard", "block")
     solver = Solver(family, schedule, algorithm=algorithm(), safeguard=safeguard)
     solver.record = metadata.get("training")
+    if metadata.get("seen") is not None:
+        solver.seen = Seen(arrays["seen.low"], arrays["seen.high"], metadata["seen"])
     return solver
 
 
@@ -162,7 +169,9 @@ def _constrained(family: "QP | Conic", arrays: dict[str, np.ndarray], names: tup
 
 
 def _common(family: Any) -> dict:
+    layout = family.layout
     return {
+        "layout": None if layout is None else layout.to_json(),
         "dtype": str(family.dtype),
         "parameter": list(family.parameter.matrices) if family.parameter else [],
     }
@@ -180,6 +189,8 @@ def _build(description: dict, arrays: dict[str, np.ndarray]) -> Family:
     if kind == "Quadratic":
         lower = description["lower_bound"]
         return Quadratic(reader.matrix("P"), q=reader.vector("q"), lower_bound=lower, **common)
+    layout = description.get("layout")
+    common |= {"layout": None if layout is None else Layout.from_json(layout)}
     common |= {"equilibrate": description["equilibrate"]}
     if kind == "QP":
         bounds = {name: reader.vector(name) for name in ("q", "l", "u", "equalities", "free")}

@@ -10,6 +10,7 @@ import numpy as np
 from .algorithms.base import Algorithm
 from .families.base import Family
 from .linalg.factor import Inverse, inverse_error, refinements_for
+from .memory import require
 from .run import Plan, Safeguard
 from .schedules.schedule import Schedule
 
@@ -22,6 +23,7 @@ def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule, safeguar
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     factors = None
     if factored:
+        _check_memory(family, len(distinct))
         # A local switch: the process-wide one is the user's.
         with jax.enable_x64(True):
             exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
@@ -35,6 +37,17 @@ def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule, safeguar
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
     guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
     return Plan(theta, factors, jnp.asarray(which.ravel(), jnp.int32), len(schedule), guard)
+
+
+def _check_memory(family: Family, count: int) -> None:
+    """Refuse factors that do not fit, before any is made."""
+    diagonal = getattr(family, "matrices").diagonal  # noqa: B009
+    need = count * (family.n if diagonal else family.n**2) * family.dtype.itemsize
+    advice = (
+        "Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'] for a single one), or use "
+        'dtype="float32"'
+    )
+    require(need, f"a schedule with {count} factors of {family.n}×{family.n}", advice)
 
 
 def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: str) -> Safeguard:

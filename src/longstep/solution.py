@@ -1,7 +1,8 @@
 """What a solver returns: the point, how good it is, and an honest status."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -114,7 +115,8 @@ class Solution:
     `x`, `y`, `s`: primal, dual, and constraint value `z ≈ Ax` (QP) or slack (Conic); `y`, `s` are None for
     unconstrained families. `ray_x`/`ray_y` hold the certificates of unbounded/infeasible instances, NaN for others;
     None where there is no such instance. `iterations` counts applications of the step; `safeguarded` tells where the
-    safeguard acted. `time` is wall-clock seconds for the whole call.
+    safeguard acted, and `outside` where the parameter lies outside what training saw (None for a solver that was not
+    learned). `time` is wall-clock seconds for the whole call.
     """
 
     x: np.ndarray
@@ -129,11 +131,20 @@ class Solution:
     ray_x: np.ndarray | None
     ray_y: np.ndarray | None
     time: float
+    outside: np.ndarray | None = None
+    layout: Any = field(default=None, repr=False)
 
     @property
     def solved(self) -> np.ndarray:
         """True where the status is SOLVED."""
         return np.asarray(self.status) == Status.SOLVED
+
+    @property
+    def variables(self) -> dict[str, np.ndarray]:
+        """The values of the variables by name, in their own shapes, with a leading axis for a batch."""
+        if self.layout is None:
+            raise AttributeError("the variables of this family have no names: the point is `x`")
+        return self.layout.unpack(self)
 
     @property
     def message(self) -> str:
@@ -169,6 +180,8 @@ class Solution:
             ray_x=pick(self.ray_x),
             ray_y=pick(self.ray_y),
             time=self.time,
+            outside=pick(self.outside),
+            layout=self.layout,
         )
 
     def __repr__(self) -> str:

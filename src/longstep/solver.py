@@ -14,6 +14,8 @@ from . import programs
 from .algorithms.base import Algorithm
 from .algorithms.default import default_algorithm
 from .families.base import Family
+from .families.layout import Layout
+from .families.seen import Seen
 from .hashing import content_hash
 from .plan import make_plan
 from .run import Limits
@@ -51,8 +53,9 @@ class Solver:
         **values: float,
     ):
         self.family, self.record = family, None
+        self.seen: Seen | None = None
         if isinstance(schedule, Training):
-            self.record = schedule.record
+            self.record, self.seen = schedule.record, schedule.seen
             algorithm = schedule.algorithm if algorithm is None else algorithm
             schedule = schedule.schedule
         self.algorithm = default_algorithm(family) if algorithm is None else algorithm
@@ -87,7 +90,7 @@ class Solver:
         check_every: int = 5,
         eps_infeasible: float | None = None,
     ) -> Solution:
-        """Solve one instance, given by its parameter or, for families with named data, as a dict of them.
+        """Solve one instance, given by its parameter, by the named values of it, or (no names) by a dict of its data.
 
         Stops when primal residual, dual residual and gap are within eps_abs + eps_rel·(their scale) in the
         ∞-norm and the user's units, or at `max_iter` steps or `time_limit` seconds with the best point so far.
@@ -102,7 +105,7 @@ class Solver:
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         encoded = self._take(self._encode(self._single(parameter)), 0)
         start = None if warm_start is None else self._start(warm_start, ())
-        return _solution(self._solve(encoded, start, limits, budget, clock), clock.elapsed())
+        return _solution(self._solve(encoded, start, limits, budget, clock), clock.elapsed(), self.family.layout)
 
     def solve_batch(
         self,
@@ -125,6 +128,7 @@ class Solver:
         """
         clock, budget = _Clock(time_limit), _Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
+        parameters = self.family.vectors(parameters)
         count = self._count(parameters)
         if count == 0:
             raise ValueError("the batch is empty")
@@ -150,7 +154,7 @@ class Solver:
         else:
             parts = [piece(*p) for p in pieces]
         kept = [min(width, count - index) for index, width in pieces]
-        return _solution(_concatenate(parts, kept), clock.elapsed())
+        return _solution(_concatenate(parts, kept), clock.elapsed(), self.family.layout)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
         """Exactly `count` steps on a batch; residuals and objectives of all iterates, arrays (N, count + 1).
@@ -159,6 +163,7 @@ class Solver:
         """
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
+        parameters = self.family.vectors(parameters)
         start = None if warm_start is None else self._start(warm_start, (self._count(parameters),))
         encoded = self._encode(parameters)
         first = self._first(start)
@@ -269,6 +274,7 @@ class Solver:
             **{name: np.asarray(value) for name, value in progress.report.items()},
             "status": status,
             "iterations": np.asarray(progress.iterations),
+            "outside": None if self.seen is None else self.seen.outside(encoded),
             "safeguarded": _flags(None if progress.guard is None else progress.guard.safe, *status.shape),
             "ray_x": None if rays is None else np.where(status == Status.DUAL_INFEASIBLE, rays.x, np.nan),
             "ray_y": None if rays is None else np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan),
@@ -315,7 +321,7 @@ class _Clock:
         return time.perf_counter() >= self.deadline
 
 
-def _solution(ended: _Ended, seconds: float) -> Solution:
+def _solution(ended: _Ended, seconds: float, layout: Layout | None) -> Solution:
     """Columns to leading axis; a ray that no instance has is None."""
     status = ended["status"]
 
@@ -324,7 +330,7 @@ def _solution(ended: _Ended, seconds: float) -> Solution:
 
     fields: dict[str, Any] = {name: lead(value) for name, value in ended.items()}
     fields["status"] = Status(int(status)) if status.ndim == 0 else status
-    return Solution(**fields, time=seconds)
+    return Solution(**fields, time=seconds, layout=layout)
 
 
 def _pieces(count: int, largest: int, workers: int) -> list[tuple[int, int]]:

@@ -1,5 +1,6 @@
 """Families from CVXPY problems, against CVXPY's own canonicalization and its solutions by Clarabel."""
 
+import json
 import os
 import subprocess
 import sys
@@ -32,9 +33,20 @@ def assert_data_equal_cvxpy(problem, model, x):
     if isinstance(family, ls.QP):
         own, _, _ = problem.get_problem_data(cp.OSQP)
         rows, right = np.vstack([dense(own["A"]), dense(own["F"])]), np.concatenate([own["b"], own["G"]])
-        pairs = [(own["q"], data["q"][0]), (right, data["u"][0]), (right[: own["n_eq"]], data["l"][0][: own["n_eq"]])]
-        assert (data["l"][0][own["n_eq"] :] == -np.inf).all()
-        assert (np.asarray(family.host.kinds.equality) == (np.arange(len(right)) < own["n_eq"])).all()
+        left = np.where(np.arange(len(right)) < own["n_eq"], right, -np.inf)
+        # Each of CVXPY's rows is one side of one of ours.
+        first, both = model.rows.own, model.rows.opposite >= 0
+        other = model.rows.opposite[both]
+        assert sorted([*first, *other]) == list(range(len(right)))
+        np.testing.assert_array_equal(rows[other], -rows[first[both]])
+        lower = left[first]
+        lower[both] = -right[other]
+        rows = rows[first]
+        pairs = [(own["q"], data["q"][0]), (right[first], data["u"][0])]
+        finite = np.isfinite(lower)
+        assert (data["l"][0][~finite] == -np.inf).all()
+        pairs.append((lower[finite], data["l"][0][finite]))
+        assert (np.asarray(family.host.kinds.equality) == (first < own["n_eq"])).all()
     else:
         own, _, _ = problem.get_problem_data(cp.SCS)
         rows, dims = dense(own["A"]), own["dims"]
@@ -214,7 +226,7 @@ def test_single_precision_and_no_equilibration():
 def test_layout_survives_json(make):
     problem, sample = make()
     model, values = from_cvxpy(problem), sample(np.random.default_rng(0))
-    layout = Layout.from_json(model.layout.to_json())
+    layout = Layout.from_json(json.loads(json.dumps(model.layout.to_json())))
     x = layout.stack(values)
     np.testing.assert_array_equal(x, model.stack(values))
     point = ls.Point(np.random.default_rng(1).normal(size=model.family.n))

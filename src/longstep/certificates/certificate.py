@@ -15,7 +15,7 @@ from ..solver import Solver
 from .document import CertificateError, Document
 from .rates import steady_state_statement
 from .rounding import above, percent
-from .sample import TOLERANCES, BoundMethod, quantile_curves, success_lower
+from .sample import TOLERANCES, BoundMethod, quantile_curves, required_samples, success_lower
 
 # Splits that something was chosen on, or that are kept to check certificates with.
 _REFUSED = {
@@ -75,7 +75,7 @@ class Certificate(Document):
                 f"{100 * (self.level or 0):g}% of instances from {self.instances} unseen ones."
             )
         return (
-            f"After {claim.iterations} iterations {self.measure} is below {above(claim.tolerance):g} on at least "
+            f"After {claim.iterations} iterations {self.measure} is below {above(claim.tolerance)} on at least "
             f"{percent(claim.success)} of instances, with confidence {self.confidence:.4g}, established on "
             f"{self.instances} unseen instances of this distribution ({claim.violations} of them violated it)."
         )
@@ -257,6 +257,13 @@ def _differences(stated: Certificate, found: Certificate) -> str:
 
 def _unique(values: Iterable) -> list:
     return list(dict.fromkeys(values))
+
+
+def least_validation(counts: int, level: float = 0.975, confidence: float = 0.997) -> int:
+    """How many validation instances `certify` needs, at least, to bound a quantile at so many iteration counts."""
+    # Each of the two-sided bounds of `quantile_curves` gets this; its upper side half of it.
+    delta = (1 - confidence) / (2 * TOLERANCES.size * counts)
+    return required_samples(level, 1 - delta / 2, method="kl")
 
 
 def _counts(iterations: "int | Iterable[int]") -> list[int]:

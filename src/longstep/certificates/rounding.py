@@ -12,9 +12,13 @@ def shortened(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Dec
     return Decimal(f"{value:.12e}").normalize(Context(prec=digits, rounding=rounding))
 
 
-def above(value: float) -> Decimal:
+def above(value: float) -> str:
     """Three digits, rounded up."""
-    return shortened(value, 3, ROUND_CEILING)
+    short = shortened(value, 3, ROUND_CEILING)
+    if not Decimal("1e-3") <= short < Decimal("1e6"):
+        mantissa, exponent = f"{short.normalize():e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{short:f}"
 
 
 def percent(fraction: float) -> str:

@@ -51,6 +51,12 @@ def family(dtype: str = "float64", equilibrate: bool = True) -> QP:
     )  # fmt: skip
 
 
+def first_input(x: np.ndarray) -> np.ndarray:
+    """The inputs of the first stage out of a point of the QP."""
+    first = STATES * (HORIZON + 1)
+    return x[first : first + INPUTS]
+
+
 def sample(rng: np.random.Generator) -> np.ndarray:
     """An initial state, uniform around the origin."""
     return rng.uniform(-SPREAD, SPREAD)

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..hashing import content_hash
+from .layout import Layout
 
 # Bounds at least this large are infinite, as in OSQP. A little under 1e20, the usual stand-in for infinity, because
 # files have often been through arithmetic.
@@ -51,6 +52,15 @@ class Family(eqx.Module):
     def single(self, parameter: Any) -> Any:
         """One parameter as a batch of one."""
         return jax.tree.map(lambda a: np.asarray(a)[None], plain(parameter))
+
+    def vectors(self, parameters: Any) -> Any:
+        """N parameters as arrays: where the family knows names, values given by name become vectors."""
+        return parameters
+
+    @property
+    def layout(self) -> Layout | None:
+        """What the entries of parameters and solutions are called, where that is known."""
+        return None
 
     def instance(self, parameter: Any) -> Any:
         """The checked, working instance of one parameter."""

@@ -11,6 +11,7 @@ from ..linalg.cones import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
 from .affine import Affine, WorkingMap, working_map
 from .base import checked, columns, optional_vector, resolve_dtype
+from .layout import Layout, check_layout
 from .matrices import ConstrainedFamily, Equilibrated, Host, Matrices, check_matrices
 
 
@@ -31,7 +32,8 @@ class Conic(ConstrainedFamily):
 
     The rows of A follow the order of `Cones`: zero, nonnegative, second-order, semidefinite. `b`, `c` are base
     values: an instance given as a dict needs only what differs from them. `parameter=Affine(…)` maps parameter
-    vectors to instances. `equilibrate=False` turns scaling off. Residuals, tolerances, points and duals are
+    vectors to instances; with a `layout` that names their entries, parameters may be given, and solutions read, by
+    name. `equilibrate=False` turns scaling off. Residuals, tolerances, points and duals are
     always in the user's units.
 
     >>> import numpy as np
@@ -58,6 +60,7 @@ class Conic(ConstrainedFamily):
         b: Any = None,
         c: Any = None,
         parameter: Affine | None = None,
+        layout: Layout | None = None,
         equilibrate: bool = True,
         dtype: Any = "float64",
     ):
@@ -70,7 +73,8 @@ class Conic(ConstrainedFamily):
         if parameter is not None:
             parameter.check({"b": self.m, "c": self.n})
         self.parameter = parameter
-        self.host = Host(square, rows, values, bool(equilibrate))
+        check_layout(layout, self.n, parameter)
+        self.host = Host(square, rows, values, bool(equilibrate), layout=layout)
         scaled = Equilibrated(self.host, cones.blocks(), None)
         everything = np.arange(self.m)
         self.matrices = scaled.matrices(self.dtype, everything)

@@ -22,6 +22,9 @@ class Split:
     parameters: Any
     optima: Optima | None
 
+    def __post_init__(self):
+        object.__setattr__(self, "parameters", self.family.vectors(self.parameters))
+
     def __len__(self) -> int:
         return self.family.count(self.parameters)
 
@@ -80,15 +83,14 @@ class Dataset:
         So a split does not change when another is added or resized, and a larger one begins with the smaller one's
         instances. `references` says which splits get optima; the rest of the options are `solve_references`'s.
         """
-        drawn = {}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"split {name!r} needs at least one instance, got {size}")
-            rng = np.random.default_rng([seed, *name.encode()])
-            parameters = [plain(sampler(rng)) for _ in range(size)]
-            drawn[name] = jax.tree.map(lambda *leaves: np.stack([np.asarray(a) for a in leaves]), *parameters)
         return Dataset.from_parameters(
-            family, drawn, references=references, accuracy=accuracy, cache=cache, jobs=jobs, progress=progress
+            family,
+            draw(sampler, sizes, seed),
+            references=references,
+            accuracy=accuracy,
+            cache=cache,
+            jobs=jobs,
+            progress=progress,
         )
 
     @staticmethod
@@ -125,6 +127,18 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({', '.join(f'{s.name}: {len(s)}' for s in self)})"
+
+
+def draw(sampler: Callable[[np.random.Generator], Any], sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
+    """The parameters of every split, each from its own stream of random numbers."""
+    drawn = {}
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"split {name!r} needs at least one instance, got {size}")
+        rng = np.random.default_rng([seed, *name.encode()])
+        parameters = [plain(sampler(rng)) for _ in range(size)]
+        drawn[name] = jax.tree.map(lambda *leaves: np.stack([np.asarray(a) for a in leaves]), *parameters)
+    return drawn
 
 
 def _check_disjoint(splits: Mapping[str, Split]) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,7 +58,7 @@ class Block:
 
     def flatten(self, values: Float[np.ndarray, "N *shape"]) -> Float[np.ndarray, "N entries"]:
         """The entries that the vector holds."""
-        return values.reshape(len(values), -1)[:, self.first]
+        return values.reshape(len(values), self.place.size)[:, self.first]
 
     def check(self, values: Float[np.ndarray, "N *shape"]) -> None:
         """Refuse values that are not finite, or not in the set that the attributes of the array describe."""
@@ -86,7 +85,7 @@ class Block:
     def _odd(self, values: np.ndarray, tolerance: float) -> np.ndarray:
         """Entries that differ from the first one at their place, or from zero where they have none."""
         _, first, twin = np.unique(self.place, return_index=True, return_inverse=True)
-        meant = values.reshape(len(values), -1)[:, first[twin.ravel()]].reshape(values.shape)
+        meant = values.reshape(len(values), self.place.size)[:, first[twin.ravel()]].reshape(values.shape)
         return np.abs(np.where(self.place >= 0, meant, 0.0) - values) > tolerance
 
     def _where(self, mask: np.ndarray) -> str:
@@ -160,6 +159,22 @@ class Layout:
         x = np.concatenate(parts, axis=1)
         return x if counts else x[0]
 
+    def one(self, named: Mapping[str, Any]) -> Float[np.ndarray, " size"]:
+        """The parameter of one instance; refused where values have an axis of instances."""
+        x = self.stack(named)
+        if x.ndim > 1:
+            raise ValueError(f"these are the values of {len(x)} instances, where those of one are expected")
+        return x
+
+    def many(self, named: "Mapping[str, Any] | Sequence[Mapping[str, Any]]") -> Float[np.ndarray, "N size"]:
+        """The parameters of a batch: named arrays with an axis of instances, or a sequence of instances by name."""
+        if isinstance(named, Mapping):
+            x = self.stack(named)
+            if x.ndim == 1:
+                raise ValueError("a batch of instances needs at least one array with a leading axis of instances")
+            return x
+        return np.stack([self.one(each) for each in named])
+
     def split(self, x: Float[np.ndarray, "*N size"]) -> dict[str, np.ndarray]:
         """The inverse of `stack`."""
         return {name: block.gather(self._checked(x)) for name, block in self.parameters.items()}
@@ -188,17 +203,17 @@ class Layout:
         shift = 0.0 if parameters is None else self._checked(parameters) @ self.offset
         return self.sign * (solution.objective + self.constant + shift)
 
-    def to_json(self) -> str:
-        """All of it as text."""
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
         kinds = {"parameters": self.parameters, "variables": self.variables}
         blocks = {kind: [_fields(block) for block in each.values()] for kind, each in kinds.items()}
         rest = {"sign": self.sign, "constant": self.constant, "offset": self.offset.tolist()}
-        return json.dumps({**blocks, **rest})
+        return {**blocks, **rest}
 
     @staticmethod
-    def from_json(text: str) -> "Layout":
-        """What `to_json` wrote."""
-        fields = json.loads(text)
+    def from_json(document: Mapping[str, Any]) -> "Layout":
+        """The inverse of `to_json`."""
+        fields = dict(document)
         blocks = [[_block(each) for each in fields.pop(kind)] for kind in ("parameters", "variables")]
         return Layout(*blocks, **fields)
 
@@ -209,9 +224,24 @@ class Layout:
         return x
 
 
+def check_layout(layout: Layout | None, n: int, parameter: Any) -> None:
+    """Refuse names for other vectors than a family's: its parameter map's, and points with n entries."""
+    if layout is None:
+        return
+    if parameter is None or parameter.size != layout.size:
+        found = "has no parameter map" if parameter is None else f"maps vectors of {parameter.size} entries"
+        raise ValueError(f"the layout names {layout.size} entries of the parameter, but the family {found}")
+    last = max((int(block.place.max(initial=-1)) for block in layout.variables.values()), default=-1)
+    if last >= n:
+        raise ValueError(f"the layout places a variable at entry {last} of points that have {n} entries")
+
+
 def _array(name: str, value: Any) -> np.ndarray:
     try:
-        return np.asarray(value.toarray() if sp.issparse(value) else value, np.float64)
+        array = np.asarray(value.toarray() if sp.issparse(value) else value)
+        if array.dtype.kind in "cmM":
+            raise TypeError("complex numbers and dates would be cut down to real ones")
+        return array.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"the value of {name!r} is not an array of real numbers: {type(value).__name__}") from None
 

@@ -11,8 +11,15 @@ from jaxtyping import Array, Float
 from ..linalg.factor import Gram
 from ..linalg.matrix import ArrayLike2D, Matrix, make_matrix, to_csr
 from ..linalg.scaling import Scaling, ruiz
+from ..memory import require
 from .affine import Affine, WorkingMap
 from .base import NamedFamily, check_linear, check_square, is_named, spectrum
+from .layout import Layout
+
+_TOO_LARGE = (
+    "longstep is for problems of up to some thousands of unknowns that are solved again and again; for one this large "
+    "use a sparse solver (OSQP, SCS, Clarabel) or eliminate unknowns"
+)
 
 
 class Host:
@@ -25,8 +32,10 @@ class Host:
         values: dict[str, np.ndarray | None],
         equilibrate: bool,
         kinds: Any = None,
+        layout: Layout | None = None,
     ):
         self.P, self.A, self.values, self.equilibrate, self.kinds = P, A, values, equilibrate, kinds
+        self.layout = layout
 
     def hashed(self) -> tuple:
         """What defines the problem."""
@@ -74,6 +83,21 @@ class ConstrainedFamily(NamedFamily):
         """The constraint matrix, as given."""
         return self.host.A
 
+    @property
+    def layout(self) -> Layout | None:
+        """What the entries of parameters and solutions are called, where that is known."""
+        return self.host.layout
+
+    def single(self, parameter: Any) -> Any:  # noqa: D102
+        if self.host.layout is None or not is_named(parameter):
+            return super().single(parameter)
+        return self.host.layout.one(parameter)[None]
+
+    def vectors(self, parameters: Any) -> Any:  # noqa: D102
+        if self.host.layout is None or not is_named(parameters):
+            return parameters
+        return self.host.layout.many(parameters)
+
     def maps(self, parameters: Any) -> bool:
         """Whether these are parameter vectors that the device map takes."""
         return self.mapped is not None and not is_named(parameters)
@@ -85,6 +109,8 @@ def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array,
     square = sp.csr_array((rows.shape[1], rows.shape[1])) if P is None else to_csr(P)
     check_square("P", square)
     check_linear("A", rows, square.shape[0])
+    n = square.shape[0]
+    require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
     spectrum("P", square)
     return square, rows
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..linalg.matrix import ArrayLike2D, Matrix, along, inner, make_matrix
 from .affine import Affine, WorkingMap, working_map
 from .base import INFINITY, checked, columns, optional_vector, resolve_dtype
+from .layout import Layout, check_layout
 from .matrices import ConstrainedFamily, Equilibrated, Host, Matrices, check_matrices
 
 # The penalty of rows that no instance bounds, as in OSQP's C package.
@@ -30,7 +31,8 @@ class QP(ConstrainedFamily):
 
     `q`, `l`, `u` are base values: an instance given as a dict needs only what differs from them. They also tell
     which rows are equalities (l = u) and which are free in every instance (both infinite); `equalities` and `free`
-    (masks or indices) say it otherwise. `parameter=Affine(…)` maps parameter vectors to instances.
+    (masks or indices) say it otherwise. `parameter=Affine(…)` maps parameter vectors to instances;
+    with a `layout` that names their entries, parameters may be given, and solutions read, by name.
     `equilibrate=False` turns Ruiz scaling off. Residuals, tolerances, points and duals are always in the user's
     units.
 
@@ -61,6 +63,7 @@ class QP(ConstrainedFamily):
         equalities: Any = None,
         free: Any = None,
         parameter: Affine | None = None,
+        layout: Layout | None = None,
         equilibrate: bool = True,
         dtype: Any = "float64",
     ):
@@ -76,7 +79,8 @@ class QP(ConstrainedFamily):
             parameter.check({"q": self.n, "l": self.m, "u": self.m})
         self.parameter = parameter
         kinds = _RowKinds(values, parameter, equalities, free, self.m)
-        self.host = Host(square, rows, values, bool(equilibrate), kinds)
+        check_layout(layout, self.n, parameter)
+        self.host = Host(square, rows, values, bool(equilibrate), kinds, layout)
         if values["l"] is not None and values["u"] is not None:
             self._check_bounds(values["l"][None], values["u"][None])
         self.equality = jnp.asarray(np.asarray(kinds.equality)[kinds.bounded])

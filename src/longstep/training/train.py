@@ -12,6 +12,7 @@ from ..algorithms.base import Algorithm
 from ..algorithms.default import default_algorithm
 from ..families.base import Family
 from ..families.dataset import Split
+from ..families.seen import Seen
 from ..hashing import content_hash
 from ..progress import Bar
 from ..schedules.domain import Hyperparameter
@@ -36,7 +37,8 @@ class Training:
 
     `kept` says in words what the schedule is: the learned one, a part of it, or the best constant, whichever is better
     at every block's end. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, seed,
-    versions, and the hashes of family and data. `Solver(family, training)` solves with it and keeps the record.
+    versions, and the hashes of family and data. `Solver(family, training)` solves with it and keeps the record and
+    what was `seen` of the parameters.
     """
 
     schedule: Schedule
@@ -45,6 +47,7 @@ class Training:
     comparison: Comparison
     kept: str
     record: dict[str, Any]
+    seen: Seen | None = None
 
     @property
     def seconds(self) -> float:
@@ -115,10 +118,11 @@ def train(
     hyperparameters = algorithm.hyperparameters(family)
     cheap = not any(h.factored for h in hyperparameters)
     # Large factorizations make an evaluation dear; the first iterations bring the most.
-    default_iterations = 100 if cheap else 40 if family.n <= 300 else 26
+    default_iterations, default_starts = (100, 3) if cheap else (40, 2) if family.n <= 300 else (26, 1)
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
+    seen = None if split is None else Seen.of(family.encode(split.parameters))
     held = _held(hyperparameters, fixed or {})
     settings = Settings(
         horizon=_positive("horizon", horizon),
@@ -126,7 +130,7 @@ def train(
         loss=resolve_loss("metric" if loss is None else loss, 0 if split is None else len(split)),
         optimizer=optimizer,
         iterations=_positive("iterations", default_iterations if iterations is None else iterations),
-        starts=_positive("starts", (3 if cheap else 1) if starts is None else starts),
+        starts=_positive("starts", default_starts if starts is None else starts),
         candidates=_positive("candidates", 60 if candidates is None else candidates),
         learn=_learned(hyperparameters, learn, held),
         fixed=held,
@@ -140,8 +144,8 @@ def train(
     if exact is not None:
         schedule, constant, comparison, kept = exact
         record = about.record([], perf_counter() - begin, "" if split is None else split.content_hash(), "closed form")
-        record |= _seen(split)
-        return about.training(schedule, constant, comparison, kept, record)
+        record |= _trained_on(split)
+        return about.training(schedule, constant, comparison, kept, record, seen)
     if split is None:
         raise TypeError(
             f"training {type(algorithm).__name__} on a {type(family).__name__} family needs instances: "
@@ -153,7 +157,7 @@ def train(
     folder = storage.cache_folder(cache, "training")
     checkpoint = Checkpoint(None if folder is None else folder / f"{key}.training")
     if checkpoint.result is not None:
-        return about.read(checkpoint.result)
+        return about.read(checkpoint.result, seen)
     learner = Progressive(instances.task, instances.start, instances.optimum, settings, memory_limit)
     with one_blas_thread(), Bar("training", len(settings.lengths) + 2 + bool(joint), progress) as advance:
 
@@ -172,14 +176,14 @@ def train(
         found = compare(learner, parts, warm=instances.start is not None)
     before = sum(part.seconds for part in parts[:known])
     record = about.record(parts, before + perf_counter() - begin, instances.data_hash, "progressive")
-    record |= _seen(split)
+    record |= _trained_on(split)
     record |= {"instances": instances.count, "dtype": str(work.dtype), "gradient_pieces": learner.memory_pieces}
-    training = about.training(*found, record)
+    training = about.training(*found, record, seen)
     checkpoint.finish(about.write(training))
     return training
 
 
-def _seen(split: Split | None) -> dict[str, list[str]]:
+def _trained_on(split: Split | None) -> dict[str, list[str]]:
     """The instances that were trained on, by their hashes: certificates refuse them."""
     return {"instance_hashes": [] if split is None else split.instance_hashes()}
 
@@ -223,12 +227,18 @@ class _About:
         }
 
     def training(
-        self, schedule: Schedule, constant: Schedule, comparison: Comparison, kept: str, record: dict[str, Any]
+        self,
+        schedule: Schedule,
+        constant: Schedule,
+        comparison: Comparison,
+        kept: str,
+        record: dict[str, Any],
+        seen: Seen | None,
     ) -> Training:
         """The result, with a schedule that the solver will accept."""
         check_schedule(schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
         record = json.loads(json.dumps({**record, "kept": kept, "comparison": comparison.to_json()}))
-        return Training(schedule, constant, self.algorithm, comparison, kept, record)
+        return Training(schedule, constant, self.algorithm, comparison, kept, record, seen)
 
     def write(self, training: Training) -> dict[str, Any]:
         """The result as plain JSON."""
@@ -238,12 +248,12 @@ class _About:
             "record": training.record,
         }
 
-    def read(self, result: dict[str, Any]) -> Training:
+    def read(self, result: dict[str, Any], seen: Seen | None) -> Training:
         """The inverse of `write`."""
         record = result["record"]
         comparison = Comparison.from_json(record["comparison"])
         schedule, constant = (Schedule.from_json(result[name]) for name in ("schedule", "constant"))
-        return Training(schedule, constant, self.algorithm, comparison, record["kept"], record)
+        return Training(schedule, constant, self.algorithm, comparison, record["kept"], record, seen)
 
 
 def _positive(name: str, value: int) -> int:

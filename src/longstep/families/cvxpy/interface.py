@@ -3,6 +3,7 @@
 Each is used twice: without a solver, so that CVXPY compiles a problem for it, and with one in `problem.solve`.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,7 +44,8 @@ class Interface(CvxpySolver):
     """What both forms have in common.
 
     `solver` is a longstep Solver of the family whose compiled problem has `parts` as its structure; `parameter` maps
-    CVXPY's vector of parameter values to the family's. `options` are defaults for `solver.solve`.
+    CVXPY's vector of parameter values to the family's, `expand` the family's multipliers to those of CVXPY's rows.
+    `options` are defaults for `solver.solve`.
     """
 
     def __init__(
@@ -51,11 +53,12 @@ class Interface(CvxpySolver):
         solver: Any = None,
         parts: Mapping[str, str] | None = None,
         parameter: Callable[[np.ndarray], np.ndarray] | None = None,
+        expand: Callable[[np.ndarray], np.ndarray] | None = None,
         options: Mapping[str, Any] | None = None,
     ):
         super().__init__()
         self._solver, self._parts, self._parameter = solver, parts, parameter
-        self._options, self._checked = dict(options or {}), None
+        self._expand, self._options, self._checked = expand, dict(options or {}), None
         if solver is not None:
             self._check_options(self._options)
 
@@ -96,6 +99,8 @@ class Interface(CvxpySolver):
         solution = self._solver.solve(x, warm_start=start, **{**self._options, **options})
         if solution.status == Status.SOLVED:
             cache[self.name()] = solution
+        if self._expand is not None and solution.y is not None:
+            solution = dataclasses.replace(solution, y=self._expand(solution.y))
         if verbose:
             print(f"{self._solver!r}\n{solution!r}\n{solution.message}")
         return solution

@@ -9,12 +9,14 @@ import scipy.sparse as sp
 from jaxtyping import Float
 
 from ...hashing import content_hash
+from ...linalg.matrix import to_csr
 from ...solution import Point, Solution, Status
 from ..affine import Affine
 from ..base import Family
 from ..conic import Conic
 from ..layout import Layout
 from ..qp import QP
+from .rows import Rows
 
 if TYPE_CHECKING:
     from ...solver import Solver
@@ -68,8 +70,8 @@ def from_cvxpy(
         offset=data.m_d @ S,
     )
     make = _qp if chosen == "qp" else _conic
-    family = make(data, S, equilibrate=equilibrate, dtype=dtype)
-    return Model(family, layout, own, compiled, interface, S)
+    family, rows = make(data, S, layout=layout, equilibrate=equilibrate, dtype=dtype)
+    return Model(family, rows, own, compiled, interface, S)
 
 
 class Model:
@@ -79,10 +81,11 @@ class Model:
     `stack` makes x from named values, `unpack`, `duals` and `objective` go back from a solution.
     """
 
-    def __init__(self, family: "QP | Conic", layout: Layout, problem: Any, compiled: Any, interface: Any, S: Any):
+    def __init__(self, family: "QP | Conic", rows: Rows, problem: Any, compiled: Any, interface: Any, S: Any):
         from .program import structure
 
-        self.family, self.layout, self.problem = family, layout, problem
+        assert family.layout is not None
+        self.family, self.layout, self.rows, self.problem = family, family.layout, rows, problem
         self._compiled, self._interface = compiled, interface
         self._pick = S.indices[S.indptr[:-1]]
         self._parts = structure(compiled.program)
@@ -125,9 +128,9 @@ class Model:
                 each = [self.duals(solution, k) for k in range(len(solution))]
                 return {key: _stacked([values[key] for values in each]) for key in each[0]}
             solution = solution[index]
-        found = self._compiled.chain.invert(
-            dataclasses.replace(solution, status=Status.SOLVED), list(self._compiled.inverse)
-        )
+        assert solution.y is not None
+        full = dataclasses.replace(solution, y=self.rows.expand(solution.y), status=Status.SOLVED)
+        found = self._compiled.chain.invert(full, list(self._compiled.inverse))
         return {
             c.id: _dual_value(c, found.dual_vars[c.id]) for c in self.problem.constraints if c.id in found.dual_vars
         }
@@ -141,7 +144,7 @@ class Model:
         """
         if not _same(solver.family, self.family):
             raise ValueError("the solver is for another family than this model's: make it with Solver(model.family, …)")
-        return self._interface(solver, self._parts, lambda v: v[self._pick], options)
+        return self._interface(solver, self._parts, lambda v: v[self._pick], self.rows.expand, options)
 
     def structure_hash(self) -> str:
         """A SHA-256 of the compiled problem: equal for the same problem built again, in whatever process."""
@@ -162,22 +165,29 @@ def _cvxpy() -> Any:
     return cvxpy
 
 
-def _qp(data: Any, S: sp.csc_array, **options: Any) -> QP:
+def _qp(data: Any, S: sp.csc_array, **options: Any) -> tuple[QP, Rows]:
     """Equality rows Ax + b = 0 and inequality rows Ax + b ≥ 0 as l ≤ Ax ≤ u, the latter with their sign turned."""
     m, k = data.A.shape[0], data.rows
     turn = sp.diags_array(np.where(np.arange(m) < k, 1.0, -1.0))
-    right, moving = -(turn @ data.b), -(turn @ data.M_b @ S)
-    l = np.where(np.arange(m) < k, right, -np.inf)
-    keep = sp.diags_array((np.arange(m) < k).astype(float))
-    maps = _maps(q=data.M_q @ S, l=keep @ moving, u=moving)
-    equalities = np.arange(m) < k
-    return QP(data.P, turn @ data.A, q=data.q, l=l, u=right, equalities=equalities, parameter=maps, **options)
+    A, u, moving = to_csr(turn @ data.A), -(turn @ data.b), to_csr(-(turn @ data.M_b @ S))
+    rows = Rows.paired(A, u, moving, k)
+    equalities, both = rows.own < k, rows.two_sided
+    l = np.where(equalities, u[rows.own], -np.inf)
+    l[both] = -u[rows.opposite[both]]
+    # Opposite rows move alike, equalities on both sides.
+    lower = sp.diags_array((equalities | both).astype(float)) @ moving[rows.own]
+    maps = _maps(q=data.M_q @ S, l=lower, u=moving[rows.own])
+    family = QP(
+        data.P, A[rows.own], q=data.q, l=l, u=u[rows.own], equalities=equalities, parameter=maps, **options
+    )  # fmt: skip
+    return family, rows
 
 
-def _conic(data: Any, S: sp.csc_array, **options: Any) -> Conic:
+def _conic(data: Any, S: sp.csc_array, **options: Any) -> tuple[Conic, Rows]:
     """Rows Ax + b ∈ K as (−A)x + s = b, s ∈ K."""
     maps = _maps(b=data.M_b @ S, c=data.M_q @ S)
-    return Conic(data.P, -data.A, data.cones, b=data.b, c=data.q, parameter=maps, **options)
+    family = Conic(data.P, -data.A, data.cones, b=data.b, c=data.q, parameter=maps, **options)
+    return family, Rows.separate(family.m)
 
 
 def _maps(**matrices: Any) -> Affine:

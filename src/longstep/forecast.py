@@ -1,0 +1,72 @@
+"""What a schedule will take, before any work is done: memory of factors and of training."""
+
+from dataclasses import dataclass
+
+from .algorithms.base import Algorithm
+from .algorithms.default import default_algorithm
+from .families.base import Family
+from .memory import in_words, require
+
+# Numbers that reverse mode keeps for a step of an instance, in units of n + m; measured, as is the share of the rest.
+_KEPT, _REST = 15, 1.25
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Bytes of a solver's `factors` and of `training`, which are not needed at the same time."""
+
+    factors: float
+    training: float
+    dense: int
+    count: int
+    limit: float | None = None
+
+    @property
+    def peak(self) -> float:
+        """The larger of the two."""
+        return max(self.factors, self.training)
+
+    def check(self) -> None:
+        """Refuse what does not fit into memory, with the number and what to do."""
+        advice = (
+            "Fewer distinct factorizations (factorizations=5, or 1 to learn alpha alone), a shorter horizon, or "
+            'dtype="float32" take less; a family of this size may be beyond dense factors'
+        )
+        require(self.factors, f"a schedule with {self.count} dense factors of {self.dense}×{self.dense}", advice)
+        fewer = "Fewer training instances, a shorter block, or memory_limit=… (it takes gradients in pieces) take less"
+        require(self.training, "training", fewer, self.limit)
+
+    def __str__(self) -> str:
+        kind = f"{self.count} factors of {self.dense}×{self.dense}" if self.dense else f"{self.count} steps"
+        return f"memory: {in_words(self.factors)} for {kind}, about {in_words(self.training)} while training"
+
+
+def forecast(
+    family: Family,
+    instances: int,
+    *,
+    horizon: int = 50,
+    block: int = 10,
+    factorizations: int | None = None,
+    memory_limit: float | None = None,
+    algorithm: Algorithm | None = None,
+) -> Forecast:
+    """What learning a schedule from so many instances, and solving with it, will take.
+
+    >>> import numpy as np
+    >>> from longstep import QP
+    >>> from longstep.forecast import forecast
+    >>> family = QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2))
+    >>> print(forecast(family, 10))
+    memory: 816 bytes for 51 steps, about 58.8 KiB while training
+    """
+    algorithm = default_algorithm(family) if algorithm is None else algorithm
+    n, m, size = family.n, getattr(family, "m", 0), family.dtype.itemsize
+    factored = any(h.factored for h in algorithm.hyperparameters(family))
+    diagonal = factored and getattr(family, "matrices").diagonal  # noqa: B009
+    count = min(horizon + 1, factorizations or horizon + 1)
+    one = 0 if not factored else n if diagonal else n * n
+    training = size * _REST * (min(block, count) * one + _KEPT * block * instances * (n + m))
+    if memory_limit is not None:
+        training = min(training, memory_limit)
+    return Forecast(count * max(one, n) * size, training, n if one > n else 0, count, memory_limit)

@@ -1,0 +1,90 @@
+"""The report of a learned solver: what was learned, how good it is, what is promised."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import storage
+from ..certificates.certificate import Certificate
+from ..evaluation import Evaluation
+from ..families.cvxpy import Model
+from ..families.dataset import Dataset
+from ..forecast import Forecast
+from ..solver import Solver
+from ..training.train import Training
+from .tables import Table, comparison
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `learn` did: `print` it, or `save` it to a folder.
+
+    `evaluations` are on test instances: the learned solver first, then the best constant, then the defaults. `notes`
+    say what else is worth knowing, such as why there is no certificate.
+    """
+
+    model: Model | None
+    data: Dataset
+    training: Training
+    evaluations: list[Evaluation]
+    certificate: Certificate | None
+    forecast: Forecast
+    notes: list[str]
+    seconds: float
+
+    @property
+    def table(self) -> Table:
+        """Iterations to tolerances, on the test instances."""
+        return comparison(self.evaluations)
+
+    def __str__(self) -> str:
+        lines = [self.table.text(), f"Kept: {self.training.kept}; learned in {self.training.seconds:.1f} s."]
+        if self.certificate is not None:
+            lines.append(str(self.certificate))
+        return "\n".join([*lines, *self.notes])
+
+    __repr__ = __str__
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "table": self.table.to_json(),
+            "kept": self.training.kept,
+            "instances": {split.name: len(split) for split in self.data},
+            "memory": {"factors": self.forecast.factors, "training": self.forecast.training},
+            "certificate": None if self.certificate is None else self.certificate.to_json(),
+            "notes": self.notes,
+            "seconds": self.seconds,
+        }
+
+    def save(self, folder: "str | Path") -> list[Path]:
+        """Write tables, schedule, certificate and, where Matplotlib is installed, figures; the files written."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {
+            "table.md": self.table.markdown(),
+            "report.json": json.dumps(self.to_json(), indent=1, ensure_ascii=False),
+            "schedule.json": json.dumps(self.training.schedule.to_json(), indent=1),
+        }
+        for name, text in texts.items():
+            storage.write_bytes(folder / name, (text + "\n").encode())
+        written = [folder / name for name in texts]
+        if self.certificate is not None:
+            self.certificate.save(folder / "certificate.json")
+            written.append(folder / "certificate.json")
+        return written + self._draw(folder)
+
+    def _draw(self, folder: Path) -> list[Path]:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            return []
+        from . import figures
+
+        curves = figures.convergence(self.evaluations, certificate=self.certificate)
+        written = figures.save(curves, folder / "convergence", ("png",))
+        if len(self.training.schedule):
+            steps = figures.schedule(self.training, default=Solver(self.data.train.family).schedule)
+            written += figures.save(steps, folder / "schedule", ("png",))
+        return written
