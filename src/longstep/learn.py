@@ -180,11 +180,12 @@ def _shared(count: int, most: int, sizes: Mapping[str, int], iid: bool) -> tuple
             "test; ask for fewer in sizes"
         )
     if checked and not iid:
-        raise ValueError("validation instances are for a certificate, which past data have with iid=True only")
+        raise ValueError("validation instances are for a certificate, which past data have with iid=True (--iid) only")
     notes = []
     if not iid:
         notes.append(
-            "No certificate: past data are rarely independent. With iid=True you say that these are, and one is made."
+            "No certificate: past data are rarely independent. With iid=True (--iid) you say that these are, "
+            "and one is made."
         )
     elif not checked:
         notes.append("No certificate: no samples are left for validation.")

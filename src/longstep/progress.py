@@ -1,5 +1,6 @@
 """Progress bars of long work, on stderr, gone when it is done."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ class Bar:
 
     def __init__(self, title: str, total: int, shown: bool):
         self.progress: Any = None
-        if shown:
+        # In a log file a bar would be nothing but blank lines.
+        if shown and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

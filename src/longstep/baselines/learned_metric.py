@@ -26,7 +26,7 @@ from ..families.conic import Conic
 from ..families.dataset import Split
 from ..families.matrices import ConstrainedFamily
 from ..families.qp import QP
-from ..linalg.factor import Factor
+from ..linalg.factor import Direct
 from ..linalg.matrix import DenseMatrix, Matrix, SparseMatrix
 from ..linalg.prox import L1, Box, NonNegative, Zero
 from ..run import Plan, Problem, steps
@@ -103,10 +103,10 @@ def _mappable(matrix: Any) -> Any:
     return DenseMatrix(matrix.dense()) if m * n <= _DENSE else _Gathers(matrix.forward, matrix.backward)
 
 
-class _Double(Factor):
+class _Double(Direct):
     """A float64 factor that is applied to float32 vectors."""
 
-    factor: Factor
+    factor: Direct
 
     def apply(self, b):
         return self.factor.apply(b.astype(jnp.float64)).astype(b.dtype)

@@ -169,7 +169,9 @@ def resolve_dtype(dtype: Any) -> np.dtype:
 
 
 def plain(parameter: Any) -> Any:
-    """Lists of numbers as arrays; other parameters, pytrees included, as they are."""
+    """Lists of numbers as arrays, also in a dict; other parameters, pytrees included, as they are."""
+    if isinstance(parameter, dict):
+        return {name: plain(value) for name, value in parameter.items()}
 
     def numbers(p: Any) -> bool:
         return all(map(numbers, p)) if isinstance(p, list | tuple) else isinstance(p, int | float | np.number)

@@ -77,7 +77,7 @@ class Conic(ConstrainedFamily):
         self.host = Host(square, rows, values, bool(equilibrate), layout=layout)
         scaled = Equilibrated(self.host, cones.blocks(), None)
         everything = np.arange(self.m)
-        self.matrices = scaled.matrices(self.dtype, everything)
+        self.matrices = scaled.matrices(self.dtype, everything, alike=cones.zero in (0, self.m))
         self.mapped = working_map(
             parameter,
             values,

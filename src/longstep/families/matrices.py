@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from ..linalg.factor import Gram
+from ..linalg.factor import Gram, Spectrum
 from ..linalg.matrix import ArrayLike2D, Matrix, make_matrix, to_csr
 from ..linalg.scaling import Scaling, ruiz
 from ..memory import require
@@ -58,10 +58,11 @@ class Matrices(eqx.Module):
     n: int = eqx.field(static=True)
     m: int = eqx.field(static=True)
     diagonal: bool = eqx.field(static=True)
+    spectrum: Spectrum | None
 
     def gram(self, shift: Any, weights: Any) -> Gram:
         """K = P̄ + shift·I + Ā'diag(weights)Ā."""
-        return Gram(self.P, self.A, self.fixed, shift, weights, self.n)
+        return Gram(self.P, self.A, self.fixed, shift, weights, self.n, self.spectrum)
 
 
 class ConstrainedFamily(NamedFamily):
@@ -124,12 +125,23 @@ class Equilibrated:
         self.d, self.e, self.c = np.ones(n), np.ones(m), 1.0
         if host.equilibrate:
             self.d, self.e, self.c = ruiz(host.P, host.A, blocks, cost)
+            if _one_to_one(host.A):
+                # Where the scaling of these rows converges to: then A'A = I, which training makes use of.
+                self.e = 1.0 / np.abs(host.A.data * self.d[host.A.indices])
         D, E = sp.diags_array(self.d), sp.diags_array(self.e)
         self.P, self.A = to_csr(self.c * (D @ host.P @ D)), to_csr(E @ host.A @ D)
 
-    def matrices(self, dtype: np.dtype, rows: np.ndarray, fixed: sp.csr_array | None = None) -> Matrices:
-        """The working matrices, with some rows of A."""
+    def matrices(
+        self, dtype: np.dtype, rows: np.ndarray, fixed: sp.csr_array | None = None, *, alike: bool = False
+    ) -> Matrices:
+        """The working matrices, with some rows of A; `alike` says that algorithms give them all the same penalty."""
         A = sp.csr_array(self.A[rows])
+        diagonal = _gram_is_diagonal(self.P, self.A)
+        orthogonal = _one_to_one(A) and bool(np.allclose(np.abs(A.data), 1.0, rtol=1e-14))
+        spectrum = None
+        if alike and orthogonal and fixed is None and not diagonal:
+            values, vectors = np.linalg.eigh(self.P.toarray())
+            spectrum = Spectrum(jnp.asarray(np.maximum(values, 0.0), dtype), jnp.asarray(vectors, dtype))
         return Matrices(
             P=make_matrix(self.P, dtype),
             A=make_matrix(A, dtype),
@@ -139,8 +151,15 @@ class Equilibrated:
             size_A=jnp.asarray(_size(self.host.A), dtype),
             n=self.P.shape[0],
             m=A.shape[0],
-            diagonal=_gram_is_diagonal(self.P, self.A),
+            diagonal=diagonal,
+            spectrum=spectrum,
         )
+
+
+def _one_to_one(A: sp.csr_array) -> bool:
+    """Whether A has one entry in every row and column: bounds on all unknowns, and nothing else."""
+    m, n = A.shape
+    return m == n == A.nnz and bool((np.diff(A.indptr) == 1).all()) and np.unique(A.indices).size == n
 
 
 def _size(M: sp.csr_array) -> float:

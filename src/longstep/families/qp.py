@@ -90,7 +90,8 @@ class QP(ConstrainedFamily):
         # Free rows have z = Ax and y = 0 throughout, so all they do is add to the matrix that is factored.
         free_A = scaled.A[kinds.free]
         fixed = sp.csr_array(_RHO_FREE * (free_A.T @ free_A)) if kinds.free.size else None
-        self.matrices = scaled.matrices(self.dtype, kinds.bounded, fixed)
+        alike = not np.any(kinds.equality)
+        self.matrices = scaled.matrices(self.dtype, kinds.bounded, fixed, alike=alike)
         self.free_A = make_matrix(self.host.A[kinds.free], self.dtype)
         self.mapped = working_map(
             parameter,

@@ -104,7 +104,7 @@ def _compute(family: Family, parameters: Any, ranges: list, accuracy: float, job
     tasks = (joblib.delayed(work)(*arguments(*r)) for r in ranges)
     # What runs JAX stays in this process, whose precision switch it needs; the rest may run anywhere.
     options = {"require": "sharedmem"} if isinstance(family, Composite | Smooth) else {}
-    return joblib.Parallel(n_jobs=jobs, return_as="generator", **options)(tasks)
+    return joblib.Parallel(n_jobs=jobs if len(ranges) > 1 else 1, return_as="generator", **options)(tasks)
 
 
 @functools.singledispatch

@@ -15,8 +15,18 @@ from jaxtyping import Array, Float, Int
 from .matrix import Matrix, along, product
 
 
+class Spectrum(eqx.Module):
+    """P = V diag(λ) V'."""
+
+    values: Float[Array, " n"]
+    vectors: Float[Array, "n n"]
+
+
 class Gram(eqx.Module):
-    """The positive definite operator K = P + fixed + shift·I + A'diag(weights)A of both ADMM methods."""
+    """The positive definite operator K = P + fixed + shift·I + A'diag(weights)A of both ADMM methods.
+
+    Where it has the `spectrum` of P, the weights are equal and A'A = I, so that K = V diag(λ + shift + weight) V'.
+    """
 
     P: Matrix
     A: Matrix
@@ -24,6 +34,7 @@ class Gram(eqx.Module):
     shift: Float[Array, ""]
     weights: Float[Array, " m"]
     n: int = eqx.field(static=True)
+    spectrum: Spectrum | None = None
 
     def mv(self, x: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """K·x without forming K."""
@@ -42,15 +53,22 @@ class Factor(eqx.Module):
     """What is cached for one θ."""
 
     @abstractmethod
+    def solve(self, K: Gram, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        """K⁻¹b, refined where the factor's own rounding is too much."""
+
+
+class Direct(Factor):
+    """A factor that has all of K."""
+
+    @abstractmethod
     def apply(self, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """K⁻¹b up to the factor's own rounding."""
 
-    def solve(self, K: Gram, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-        """K⁻¹b, refined where the factor's own rounding is too much."""
+    def solve(self, K, b):  # noqa: D102
         return self.apply(b)
 
 
-class Inverse(Factor):
+class Inverse(Direct):
     """An explicit inverse: one matrix product per solve, on CPU and GPU several times faster than triangular
     solves with many right-hand sides. `refinements` steps of iterative refinement make up for its rounding."""
 
@@ -69,7 +87,7 @@ class Inverse(Factor):
         return x
 
 
-class Cholesky(Factor):
+class Cholesky(Direct):
     """A lower triangular root: several times cheaper to make than an inverse, for factors that are used a few times
     only, as in training."""
 
@@ -85,7 +103,18 @@ class Cholesky(Factor):
 _from_right = functools.partial(jax.lax.linalg.triangular_solve, left_side=False, lower=True)
 
 
-class DiagonalInverse(Factor):
+class Spectral(Factor):
+    """The inverse eigenvalues of a K that has a spectrum: nothing is factored, and all θ share the eigenvectors."""
+
+    inverse: Float[Array, " n"]
+
+    def solve(self, K, b):  # noqa: D102
+        assert K.spectrum is not None
+        V = K.spectrum.vectors
+        return product(V, along(self.inverse, b) * product(V.T, b))
+
+
+class DiagonalInverse(Direct):
     """The inverse of a diagonal K (box-constrained separable problems, the maxcut relaxation)."""
 
     inverse: Float[Array, " n"]
@@ -104,15 +133,12 @@ class Picked(Factor):
     def _factor(self) -> Factor:
         return jax.tree.map(lambda a: a[self.index], self.stack)
 
-    def apply(self, b):  # noqa: D102
-        return self._factor().apply(b)
-
     def solve(self, K, b):  # noqa: D102
         return self._factor().solve(K, b)
 
 
 def factorize(K: Gram, diagonal: bool, explicit: bool = True) -> Factor:
-    """The factor of K, an explicit inverse or a triangular root. Carries no gradient.
+    """The factor of K, an explicit inverse or what is cheaper to make. Carries no gradient.
 
     `diagonal` says that the family's pattern makes K diagonal.
     """
@@ -120,6 +146,8 @@ def factorize(K: Gram, diagonal: bool, explicit: bool = True) -> Factor:
     if diagonal:
         # Off-diagonals vanish identically, so K·1 is the diagonal.
         return DiagonalInverse(1.0 / K.mv(jnp.ones(K.n, K.weights.dtype)))
+    if K.spectrum is not None and not explicit:
+        return Spectral(1.0 / (K.spectrum.values + K.shift + K.weights[0]))
     dense = K.dense()
     # LAPACK stores by columns. Without the transpose XLA would do so with all that K is made of, several times slower.
     root = jax.lax.linalg.cholesky(dense.T, symmetrize_input=False)

@@ -24,7 +24,7 @@ class Report:
     say what else is worth knowing, such as why there is no certificate.
     """
 
-    model: Model | None
+    origin: Model | None
     data: Dataset
     training: Training
     evaluations: list[Evaluation]
@@ -32,6 +32,13 @@ class Report:
     forecast: Forecast
     notes: list[str]
     seconds: float
+
+    @property
+    def model(self) -> Model:
+        """The model of the CVXPY problem."""
+        if self.origin is None:
+            raise AttributeError("this was learned for a family, not for a CVXPY problem: it has no model")
+        return self.origin
 
     @property
     def table(self) -> Table:
@@ -45,6 +52,11 @@ class Report:
         return "\n".join([*lines, *self.notes])
 
     __repr__ = __str__
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        """The table as wide as the terminal, then the words."""
+        yield self.table
+        yield str(self)[len(self.table.text()) + 1 :]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

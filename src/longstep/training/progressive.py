@@ -18,6 +18,8 @@ from .walk import NEAR, Walk
 Report = Callable[[float], None]
 # The search for the best constant looks at so many instances at most: it needs the mean, not the tail.
 _SEARCHED = 25
+# Steps over which constants are compared, at least.
+_SETTLED = 60
 # How far apart, in unconstrained units, the steps of a block are at its start.
 _ASUNDER = 0.05
 # A trial that tells which start is worth going on from takes this part of the iterations.
@@ -161,8 +163,10 @@ class Progressive:
         program = self.program(s.block)
         few = np.arange(min(program.size, _SEARCHED))
         block = program.restricted(few)
+        # A constant is for good: one that is best for ten steps may be the worst for a hundred.
+        blocks = max(len(s.lengths) + 1, -(-_SETTLED // s.block))
         values, before, score = best_constant(
-            block, block.start(take_columns(self._start, few)), len(s.lengths) + 1, self.hyperparameters, s.fixed,
+            block, block.start(take_columns(self._start, few)), blocks, self.hyperparameters, s.fixed,
             candidates=s.candidates, seed=s.seed, report=report,
         )  # fmt: skip
         theta = {name: np.array([value]) for name, value in values.items()}

@@ -28,7 +28,7 @@ from .progressive import Learned, Progressive, Settings
 from .spectrum import Gaussian
 
 # Part of every cache key: raise it when the same settings give another schedule.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ def train(
     hyperparameters = algorithm.hyperparameters(family)
     cheap = not any(h.factored for h in hyperparameters)
     # Large factorizations make an evaluation dear; the first iterations bring the most.
-    default_iterations, default_starts = (100, 3) if cheap else (40, 2) if family.n <= 300 else (26, 1)
+    spectral = getattr(getattr(family, "matrices", None), "spectrum", None) is not None
+    default_iterations, default_starts = (100, 3) if cheap else (40, 2) if family.n <= 300 or spectral else (26, 1)
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
@@ -237,7 +238,9 @@ class _About:
     ) -> Training:
         """The result, with a schedule that the solver will accept."""
         check_schedule(schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
-        record = json.loads(json.dumps({**record, "kept": kept, "comparison": comparison.to_json()}))
+        record = json.loads(
+            json.dumps({**record, "kept": kept, "constant": constant.steady, "comparison": comparison.to_json()})
+        )
         return Training(schedule, constant, self.algorithm, comparison, kept, record, seen)
 
     def write(self, training: Training) -> dict[str, Any]:

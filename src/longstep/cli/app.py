@@ -1,0 +1,64 @@
+"""The Typer application: its commands, --version, and the entry point."""
+
+from typing import Annotated
+
+import typer
+
+from .certify import certify
+from .command import register
+from .demo import demo
+from .doctor import doctor
+from .evaluate import evaluate
+from .info import info
+from .learn import learn
+from .solve import solve
+
+app = typer.Typer(
+    name="longstep",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # in which docstrings flow
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from .. import __version__
+
+        typer.echo(f"longstep {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Exit codes: 0 fine, 1 a mistake in what was given, 2 usage, 3 some instances not solved.")
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Learned hyperparameter schedules for first-order solvers of parametric convex problems."""
+
+
+register(
+    app,
+    learn,
+    "longstep learn model.py --samples past.csv --out mpc.longstep",
+    "longstep learn model.py --out mpc.longstep --report report",
+)
+register(app, solve, "longstep solve mpc.longstep --parameters new.csv --out solutions.csv")
+register(
+    app,
+    certify,
+    "longstep certify mpc.longstep --samples validation.csv --iid --iterations 20 --tolerance 1e-3",
+    "longstep certify mpc.longstep --samples validation.csv --check mpc.certificate.json",
+)
+register(app, evaluate, "longstep evaluate mpc.longstep --samples test.csv")
+register(app, info, "longstep info mpc.longstep")
+register(app, demo, "longstep demo --out demo")
+register(app, doctor, "longstep doctor --json")
+
+
+def main() -> None:
+    """The command `longstep`."""
+    app(prog_name="longstep")

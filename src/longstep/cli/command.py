@@ -1,0 +1,112 @@
+"""What all commands share: their options, the way to the library, and what becomes of an error."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+from typer.core import TyperCommand
+
+# Exit codes: a user's mistake; instances that were not solved; interrupted, as shells have it. Usage errors are 2.
+MISTAKE, UNSOLVED, INTERRUPTED = 1, 3, 130
+
+SolverFile: TypeAlias = Annotated[Path, typer.Argument(metavar="SOLVER", help="A file that `learn` wrote.")]
+Json: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="One JSON document on stdout and nothing else; messages go to stderr.")
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Results and errors only: no progress, no advice, no stack trace.")
+]
+Cache: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(envvar="LONGSTEP_CACHE", help="Where finished work is kept; ~/.cache/longstep by default."),
+]
+
+
+class Command(TyperCommand):
+    """A command whose user never sees a stack trace for a mistake of their own, but one sentence and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; what is not a user's mistake is a bug of ours and keeps its trace, unless --quiet."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            fail("interrupted. The same command goes on with what is finished, where it keeps a cache")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            if _typers(error):
+                raise
+            if isinstance(error, _mistakes()):
+                fail(sentence(error))
+            elif ctx.params.get("quiet"):
+                fail(f"a bug in longstep, {type(error).__name__}: {sentence(error)}. Without --quiet it has a trace")
+            else:
+                raise
+            raise typer.Exit(MISTAKE) from None
+
+
+def register(app: typer.Typer, function: Callable[..., None], *examples: str) -> None:
+    """Make a function a command of the same name, with examples under its help."""
+    heading = "Example:" if len(examples) == 1 else "Examples:"
+    # A list of Markdown, because paragraphs would flow into one in some versions of Typer.
+    app.command(cls=Command, epilog="\n\n".join([heading, *(f"- {example}" for example in examples)]))(function)
+
+
+def library(cache: Path | None = None) -> Any:
+    """The package, with JAX in 64 bits. Imported by commands alone, so that help is there at once.
+
+    Compiled programs are kept in the cache, unless JAX was told of another place: a command is a new process, and a
+    batch of a few milliseconds should not compile for seconds every time.
+    """
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    import longstep
+
+    from ..storage import cache_folder
+
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder(cache_option(cache), "jax")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    return longstep
+
+
+def cache_option(folder: Path | None) -> "Path | bool":
+    """As the library takes it."""
+    return True if folder is None else folder
+
+
+def certificate_beside(solver: Path) -> Path:
+    """mpc.certificate.json for mpc.longstep."""
+    return solver.with_name(f"{solver.name.removesuffix('.longstep')}.certificate.json")
+
+
+def fail(text: str) -> None:
+    """An error, on stderr."""
+    print(f"Error: {text}", file=sys.stderr)
+
+
+def sentence(error: BaseException) -> str:
+    """What an error says, on one line."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return text or "there is not enough memory"
+    return text or type(error).__name__
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """Errors that say what is wrong with what was given: files, data, models, memory, missing packages."""
+    from ..families.optima import InaccurateReferenceError
+
+    # FileFormatError and CertificateError are ValueErrors.
+    return ValueError, OSError, MemoryError, ImportError, InaccurateReferenceError
+
+
+def _typers(error: Exception) -> bool:
+    """Whether Typer turns it into a message and an exit code itself."""
+    return isinstance(error, typer.Abort) or hasattr(error, "exit_code")

@@ -1,0 +1,114 @@
+"""`longstep learn`: from a model and past data to a solver in a file."""
+
+import enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .command import Cache, Json, Quiet, cache_option, certificate_beside, library
+from .modelfile import ModelFile, load_model
+from .output import Output
+
+
+class Form(enum.StrEnum):
+    """The two forms a problem can be brought to."""
+
+    QP = "qp"
+    CONIC = "conic"
+
+
+class Precision(enum.StrEnum):
+    """What a solver computes in."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+
+
+def learn(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A Python file with `problem`, a cvxpy.Problem, and perhaps `sample(rng)`."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where the solver goes; its certificate goes beside it.")],
+    samples: Annotated[
+        Path | None,
+        typer.Option(help="Past values of the parameters, one instance a row: .csv, .parquet or .npz."),
+    ] = None,
+    iid: Annotated[
+        bool, typer.Option("--iid", help="I know that the samples were drawn independently from one distribution.")
+    ] = False,
+    horizon: Annotated[int, typer.Option(min=1, help="How many steps have hyperparameters of their own.")] = 50,
+    block: Annotated[int, typer.Option(min=1, help="How many of them are learned at a time.")] = 10,
+    train: Annotated[int | None, typer.Option(min=1, help="Instances to learn from.")] = None,
+    validation: Annotated[int | None, typer.Option(min=0, help="Instances to certify with; 0 for none.")] = None,
+    test: Annotated[int | None, typer.Option(min=1, help="Instances to compare on.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the instances' draw, and of training.")] = 0,
+    form: Annotated[Form | None, typer.Option(help="OSQP's form or SCS's; chosen by the problem by default.")] = None,
+    dtype: Annotated[Precision | None, typer.Option(help="What is computed in; float64 by default.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write tables, figures and the schedule to this folder.")
+    ] = None,
+    cache: Cache = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a solver for your problem, compare it on unseen instances, and certify it.
+
+    Without --samples, instances are drawn with the model's `sample(rng)`; they are independent by nature, and a
+    certificate is made. With --samples it is made only with --iid. Killed and started again, the same command goes on
+    where it was.
+    """
+    with Output(as_json, quiet) as output:
+        if out.is_dir():
+            raise ValueError(f"--out {out} is a folder: name a file, such as {out / 'solver.longstep'}")
+        ls = library(cache)
+        with load_model(model) as found:
+            solver, learned = ls.learn(
+                found.problem,
+                _samples(model, found, samples),
+                iid=True if iid else None,
+                form=form and form.value,
+                horizon=horizon,
+                block=block,
+                sizes=_sizes(train=train, validation=validation, test=test),
+                seed=seed,
+                dtype=dtype and dtype.value,
+                cache=cache_option(cache),
+                progress=output.progress,
+            )
+        solver.save(out)
+        certificate, made = certificate_beside(out), learned.certificate is not None
+        if made:
+            learned.certificate.save(certificate)
+        if report is not None:
+            learned.save(report)
+        files = {"file": out, "certificate_file": certificate if made else None, "report": report}
+        output.document(files | learned.to_json())
+        output.show(learned)
+        output.say(_next(made, samples is not None and not iid, out, certificate, report))
+
+
+def _samples(path: Path, model: ModelFile, samples: Path | None) -> Any:
+    if samples is None and model.sample is None:
+        raise ValueError(f"there is nothing to learn from: pass --samples past.csv, or define sample(rng) in {path}")
+    return model.sample if samples is None else samples
+
+
+def _sizes(**sizes: int | None) -> dict[str, int] | None:
+    return {name: size for name, size in sizes.items() if size is not None} or None
+
+
+def _next(made: bool, past: bool, out: Path, certificate: Path, report: Path | None) -> str:
+    """What was written, and what one does with it."""
+    files = [str(out), *([str(certificate)] if made else []), *([f"{report}/"] if report else [])]
+    lines = [f"Written: {', '.join(files)}", f"Next: longstep solve {out} --parameters new.csv --out solutions.csv"]
+    if not made:
+        lines.append(f"      longstep certify {out} --samples validation.csv --iid")
+        if past:
+            lines.append("      or learn with --iid, if you know that the samples are independent of each other")
+        if certificate.exists():
+            lines.append(f"{certificate} was there before; `longstep info {out}` tells whose it is")
+    return "\n".join(lines)

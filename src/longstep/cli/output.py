@@ -1,0 +1,68 @@
+"""Where a command speaks: results on stdout, everything else on stderr, JSON instead of both words and tables."""
+
+import json
+import math
+import sys
+from contextlib import ExitStack, redirect_stdout
+from typing import Any, Self
+
+
+class Output:
+    """The two streams of a command, for as long as it runs.
+
+    With `as_json` all that is printed, by whomever (a user's model.py included), goes to stderr, and `document` alone
+    to stdout. `quiet` leaves out messages and progress.
+    """
+
+    def __init__(self, as_json: bool, quiet: bool):
+        self.as_json, self.quiet = as_json, quiet
+        self._stdout, self._stack = sys.stdout, ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stdout = sys.stdout
+        if self.as_json:
+            self._stack.enter_context(redirect_stdout(sys.stderr))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    @property
+    def progress(self) -> bool:
+        """Whether the library shows bars and forecasts, on stderr; bars only where that is a terminal."""
+        return not self.quiet
+
+    def say(self, text: object = "") -> None:
+        """A message on the way, or advice."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def show(self, thing: object) -> None:
+        """A result for people: text, or a table of `longstep.report`."""
+        if self.as_json:
+            return
+        from rich.console import Console
+
+        console = Console(file=self._stdout)
+        if console.is_terminal and hasattr(thing, "__rich_console__"):
+            console.print(thing)
+        else:
+            print(thing, file=self._stdout)
+
+    def document(self, fields: dict[str, Any]) -> None:
+        """The result for machines."""
+        if self.as_json:
+            print(json.dumps(plain(fields), indent=1, ensure_ascii=False, allow_nan=False), file=self._stdout)
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: arrays become lists, paths text, and what is not finite null."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
