@@ -210,7 +210,6 @@ def test_worst_cases_are_for_gradient_methods():
 
 
 def test_worst_cases_of_a_schedule(data):
-    pytest.importorskip("PEPit")
     family = data.train.family
     found = ls.guarantee(ls.Solver(family, step=1 / 9), [1, 2], worst_cases=True)
     # Constant steps 1/L on merely convex functions give L/(4K + 2); strong convexity can only help.

@@ -84,7 +84,7 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     For every algorithm: that the steady state converges. For gradient descent on quadratics, with or without momentum:
     the rate over all parameters after each of `iterations` (Young 1953). `worst_cases` adds the exact worst case over
     all L-smooth (and μ-strongly) convex functions by performance estimation, for gradient and proximal gradient
-    schedules and up to about 20 iterations; it needs PEPit and takes seconds.
+    schedules and up to about 20 iterations (40 without g); it takes seconds.
 
     >>> from longstep import Quadratic, Solver
     >>> family = Quadratic(np.diag([1.0, 4.0]))

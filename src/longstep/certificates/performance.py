@@ -3,19 +3,20 @@
 The largest error after K steps over all L-smooth (μ-strongly) convex f, in any dimension, is the value of a
 semidefinite program of size about K (Drori and Teboulle 2014; Taylor, Hendrickx and Glineur 2017). Its unknowns are
 the inner products of iterates and gradients, its constraints the inequalities between values and gradients of such an f
-at finitely many points; where these hold, such an f exists. PEPit writes the program, Clarabel solves it.
+at finitely many points; where these hold, such an f exists.
 
 Without loss of generality L = 1, ‖z⁰ − z*‖ ≤ 1, z* = 0, f* = g* = 0 and ∇f(z*) = 0: a linear term may move from f
 to g, proximal gradient steps stay the same.
+
+Steps many times 2/L make iterates grow by orders of magnitude. So every unknown vector is measured in a unit of its
+own: first a bound on its growth, then its length in the worst case that was found with these.
 """
 
-import contextlib
-import io
-import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from jaxtyping import Float
 
 from ..algorithms.base import Algorithm
@@ -27,11 +28,8 @@ from ..schedules.schedule import Schedule
 Criterion: TypeAlias = Literal["objective", "distance", "gradient"]
 # The worst case of each criterion is proportional to this power of L.
 _POWER: dict[Criterion, int] = {"objective": 1, "distance": 0, "gradient": 2}
-# Tighter than the solver can reach at times; what it returns then is checked all the same.
-_ACCURACY = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
-# The first is enough for most programs; large worst cases come with large multipliers, and larger errors of these.
-_PADDINGS = (1e-8, 1e-6, 1e-4, 1e-2)
-_MISSING = "worst cases need PEPit and CVXPY with Clarabel: pip install 'longstep[worst-cases]'"
+# Relative accuracy of the worst case: what is aimed at, in two rounds mostly, and what is enough.
+_GOAL, _ENOUGH, _ROUNDS = 1e-5, 1e-3, 7
 
 
 def worst_case(
@@ -53,22 +51,18 @@ def worst_case(
         gradient:   ‖∇f(z)‖²  (with g: ‖L(z − prox_{g/L}(z − ∇f(z)/L))‖²)
 
     No function does worse: the solver's dual solution is mended until it proves that, up to rounding. Some function
-    comes within 0.1 % and 1e-5 (times L, 1, L²) of it, usually within 1e-6. Where the solver is not that accurate an
-    error is raised: mostly for schedules with steps many times 2/L, whose worst cases are astronomical. 10 steps
-    take half a second, 20 several. With mu = 0 the distance need not fall: its worst case is then at least 1.
+    comes within 0.1 % and 1e-6 (times L, 1, L²) of it, usually 1e-5 of it; where the solver is not that accurate an
+    error is raised. 20 steps take a second, 20 proximal ones about twenty. With mu = 0 the distance need not fall.
     """
-    form = _checked(algorithm, schedule, steps, L, mu, criterion)
+    iterate = _checked(algorithm, schedule, steps, L, mu, criterion)
     thetas = [{**schedule[k], "step": schedule[k]["step"] * L} for k in range(steps)]
-    lower = upper = np.nan
-    for padding in _PADDINGS:
-        estimation = _Estimation(mu / L)
-        lower, upper = estimation.solve(form.iterate(estimation, thetas)[criterion](), padding)
-        if np.isfinite(upper) and upper - lower <= 1e-3 * abs(upper) + 1e-5:
-            return upper * L ** _POWER[criterion]
-    found = "the solver failed" if np.isnan(lower) else f"with L = 1 it lies between {lower:.3g} and {upper:.3g}"
+    estimation = _Estimation(mu / L, capacity=2 * steps + 3)
+    found = estimation.solve(*iterate(estimation, thetas)[criterion]())
+    if found.gap <= _ENOUGH + 1e-6 / found.upper:
+        return found.upper * L ** _POWER[criterion]
     raise RuntimeError(
-        f"the worst case was not found accurately enough: {found}. Take fewer steps; a schedule with steps many times "
-        "2/L may have a worst case too large to compute"
+        f"the worst case after {steps} steps was not found accurately enough: with L = 1 it is about "
+        f"{found.lower:.3g}, the bound that was proved is {found.upper:.3g}. Take fewer steps"
     )
 
 
@@ -91,133 +85,207 @@ def worst_case_curve(
     return np.array(values)
 
 
+# A vector by its coefficients over the unknown vectors, and matrices M that stand for ⟨M, G⟩ with their Gram matrix G.
+_Vector: TypeAlias = Float[np.ndarray, " u"]
+_Matrices: TypeAlias = Float[np.ndarray, "m u u"]
+_Points: TypeAlias = list[tuple[_Vector, _Vector, int]]
+
+
+def _interpolation(points: _Points, mu: float, inverse: float, u: int, v: int) -> tuple[_Matrices, np.ndarray]:
+    """The inequalities ⟨gram, G⟩ + value·F ≤ 0 of a convex function with curvature from mu to 1/inverse = L, minimal
+    at 0. Between any two points i and j, with x = x_i − x_j and s = s_i − s_j,
+
+        F_j − F_i + ⟨s_j, x⟩ + (‖s‖²/L + μ‖x‖² − 2(μ/L)⟨s, x⟩) / (2(1 − μ/L)) ≤ 0.
+    """
+    X, S, V = (np.zeros((len(points) + 1, size)) for size in (u, u, v))
+    for k, (x, s, index) in enumerate(points):
+        X[k], S[k], V[k, index] = x[:u], s[:u], 1.0
+    i, j = np.nonzero(~np.eye(len(X), dtype=bool))
+    x, s = (X[i] - X[j])[:, None], (S[i] - S[j])[:, None]
+    squares = inverse * s.mT * s + mu * x.mT * x - 2 * mu * inverse * s.mT * x
+    grams = S[j][:, None].mT * x + squares / (2 * (1 - mu * inverse))
+    return (grams + grams.mT) / 2, V[j] - V[i]
+
+
+class _Found(NamedTuple):
+    """The error of a function that the solver found, about the largest possible one, a bound for all, and G."""
+
+    lower: float
+    upper: float
+    gram: Float[np.ndarray, "u u"]
+
+    @property
+    def gap(self) -> float:
+        return abs(1 - self.lower / self.upper)
+
+
 class _Estimation:
-    """An estimation problem with L = 1 and optimum 0."""
+    """An estimation problem with L = 1 and optimum 0; `length` bounds the iterates so far, but for momentum."""
 
-    def __init__(self, mu: float):
-        try:
-            import cvxpy  # noqa: F401
-            from PEPit import PEP
-            from PEPit.expression import null_expression
-            from PEPit.functions import ConvexFunction, SmoothStronglyConvexFunction
-            from PEPit.point import null_point
-        except ImportError as error:
-            raise ImportError(_MISSING) from error
-        self.problem = PEP()
-        self.f: Any = self.problem.declare_function(SmoothStronglyConvexFunction, L=1.0, mu=mu)
-        self.g: Any = self.problem.declare_function(ConvexFunction)
-        for function in (self.f, self.g):
-            function.add_point((null_point, null_point, null_expression))
-        self.start: Any = self.problem.set_initial_point()
-        self.problem.set_initial_condition(self.start**2 <= 1)
-        # s ∈ ∂g(prox_{tg}(y)) is as large as the iterates after multiplication by t; everything else is already.
-        self.scales: dict[int, float] = {}
+    def __init__(self, mu: float, capacity: int):
+        self.mu, self.capacity, self.length = mu, capacity, 1.0
+        self.f, self.g, self.lengths = [], [], []
+        self.start = self.unknown()
 
-    def prox(self, y: Any, t: float) -> tuple[Any, Any]:
-        """z = y − ts = prox_{tg}(y) with s ∈ ∂g(z), and g(z)."""
-        from PEPit.primitive_steps import proximal_step
+    def unknown(self) -> _Vector:
+        self.lengths.append(self.length)
+        return np.eye(self.capacity)[len(self.lengths) - 1]
 
-        z, subgradient, value = proximal_step(y, self.g, t)
-        self.scales[subgradient.counter] = t
-        return z, value
+    def evaluate(self, points: _Points, x: _Vector, gradient: _Vector) -> int:
+        """The index of the value at x, where the function has this (sub)gradient."""
+        points.append((x, gradient, len(self.f) + len(self.g)))
+        return points[-1][2]
 
-    def solve(self, error: Any, padding: float) -> tuple[float, float]:
-        """The error of a function that the solver found, about the largest possible one, and a bound for all.
+    def gradient(self, x: _Vector) -> tuple[_Vector, int]:
+        """∇f(x) and the index of f(x)."""
+        found = self.unknown()
+        return found, self.evaluate(self.f, x, found)
 
-        Maximises the error + padding·Σ‖u‖² over the unknowns u of the Gram matrix. A dual solution of that, inexact by
-        less than the padding, is a strictly feasible one for the error alone.
+    def proximal_step(self, y: _Vector, t: float) -> tuple[_Vector, int]:
+        """z = prox_{tg}(y − t∇f(y)) and the index of g(z). Unknown is z, because its subgradient often vanishes."""
+        gradient, _ = self.gradient(y)
+        self.length *= max(1.0, t - 1)
+        z = self.unknown()
+        return z, self.evaluate(self.g, z, (y - z) / t - gradient)
+
+    def solve(self, x: _Vector, *values: int) -> _Found:
+        """Maximise ‖x‖² + Σ F_i over the values."""
+        lengths, u, v = np.array(self.lengths), len(self.lengths), len(self.f) + len(self.g)
+        f, g = _interpolation(self.f, self.mu, 1.0, u, v), _interpolation(self.g, 0.0, 0.0, u, v)
+        grams, linear = (np.concatenate(both) for both in zip(f, g, strict=True))
+        program = _Program(grams, linear, np.outer(x, x)[:u, :u], np.isin(np.arange(v), values).astype(float))
+        best, padding = _Found(np.nan, np.inf, np.eye(u)), 1e-8
+        for _ in range(_ROUNDS):
+            found = program.in_units(lengths).solve(padding)
+            stalled = best.gap / 2 < found.gap < 1
+            best = best if best.gap < found.gap else found
+            if best.gap <= (_ENOUGH if stalled else _GOAL):
+                break
+            if np.isfinite(found.upper):
+                # The start has length 1, and what vanishes in the worst case still needs a unit.
+                lengths[1:] *= np.clip(np.sqrt(np.diag(found.gram)) / lengths, 1e-2, 1e2)[1:]
+            else:
+                padding *= 10
+        return best
+
+
+class _Program(NamedTuple):
+    """Maximise unit·(⟨gram, G⟩ + value·F) where G ⪰ 0, G₀₀ ≤ 1 and ⟨grams_i, G⟩ + values_i·F ≤ 0 for all i."""
+
+    grams: _Matrices
+    values: Float[np.ndarray, "m v"]
+    gram: Float[np.ndarray, "u u"]
+    value: Float[np.ndarray, " v"]
+    unit: float = 1.0
+    units: "Float[np.ndarray, 'u u'] | float" = 1.0
+
+    def in_units(self, lengths: _Vector) -> "_Program":
+        """The same with unknown vectors in units of these lengths; values, inequalities and error in units to match."""
+        units = np.outer(lengths, lengths)
+        grams, gram = self.grams * units, self.gram * units
+        size = np.max(np.abs(grams), axis=(1, 2))[:, None]
+        # A value is as large as the inequalities between its point and the optimum.
+        alone = np.count_nonzero(self.values, axis=1) == 1
+        scale = np.max(np.abs(self.values[alone]) * size[alone], axis=0)
+        values, value = self.values * scale, self.value * scale
+        size = np.maximum(size, np.max(np.abs(values), axis=1, keepdims=True))
+        unit = max(np.max(np.abs(gram)), np.max(value))
+        return _Program(grams / size[:, None], values / size, gram / unit, value / unit, unit, units)
+
+    def solve(self, padding: float) -> _Found:
+        """By the dual: minimise τ over λ ≥ 0 with Σ λ_i values_i = value and Σ λ_i grams_i + τE₀₀ − gram ⪰ padding·I.
+
+        A solution inexact by less than the padding is feasible without it. The bound rises by padding·trace G.
         """
-        import cvxpy
-        from PEPit.point import Point
+        import clarabel
 
-        scales = np.array([self.scales.get(i, 1.0) for i in range(Point.counter)])
-        padded = error
-        for u, scale in zip(Point.list_of_leaf_points, scales, strict=True):
-            padded = padded + padding * (scale * u) ** 2
-        self.problem.set_performance_metric(padded)
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            # What the solver says of its accuracy is checked by `bound` instead.
-            warnings.simplefilter("ignore", UserWarning)
-            try:
-                value = self.problem.solve(verbose=0, solver="CLARABEL", **_ACCURACY)
-            except cvxpy.SolverError:
-                value = None
-        return (np.nan, np.inf) if value is None else (float(error.eval()), self.bound(error, scales))
+        (m, u, _), v = self.grams.shape, self.value.size
+        column, row = np.tril_indices(u)
+        weights = np.where(row == column, 1.0, np.sqrt(2.0))
+        matrices = np.column_stack([(self.grams[:, row, column] * weights).T, np.eye(row.size)[0]])
+        A = sp.vstack([np.column_stack([self.values.T, np.zeros(v)]), -sp.eye(m, m + 1), -sp.csc_matrix(matrices)])
+        b = np.concatenate([self.value, np.zeros(m), -(self.gram + padding * np.eye(u))[row, column] * weights])
+        cones = [clarabel.ZeroConeT(v), clarabel.NonnegativeConeT(m), clarabel.PSDTriangleConeT(u)]
+        settings = clarabel.DefaultSettings()
+        settings.verbose, settings.max_iter, settings.equilibrate_enable = False, 100, False
+        # Tighter than can be reached at times; what is returned then is checked all the same.
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+        data = (sp.csc_matrix((m + 1, m + 1)), np.eye(m + 1)[m], sp.csc_matrix(A), b)
+        solution = clarabel.DefaultSolver(*data, cones, settings).solve()
+        multipliers, duals = np.nan_to_num(solution.x), np.nan_to_num(solution.z)
+        G, F = np.zeros((u, u)), -duals[:v]
+        G[row, column] = G[column, row] = duals[v + m :] / weights
+        # What violated constraints add to the error has the price of their multipliers.
+        excess = np.append(np.tensordot(self.grams, G) + self.values @ F, G[0, 0] - 1)
+        lower = np.sum(self.gram * G) + self.value @ F - multipliers @ np.maximum(excess, 0)
+        return _Found(self.unit * float(lower), self.unit * self.bound(multipliers), G * self.units)
 
-    def bound(self, error: Any, scales: Float[np.ndarray, " u"]) -> float:
-        """A bound on the error from multipliers λ ≥ 0 of the constraints c ≤ 0, infinite where they prove none.
+    def bound(self, multipliers: Float[np.ndarray, " m+1"]) -> float:
+        """τ where λ ≥ 0 and τ prove that it bounds the error, otherwise infinite:
 
-        error − Σ λc = constant + (linear in the function values) + ⟨M, G⟩ is at most the constant where the linear part
-        vanishes and M ⪯ 0, because the Gram matrix G is positive semidefinite.
+        ⟨gram, G⟩ + value·F ≤ ⟨gram − Σ λ_i grams_i, G⟩ + (value − Σ λ_i values_i)·F ≤ τG₀₀ + 0 ≤ τ.
         """
-        from PEPit.tools.expressions_to_matrices import expression_to_matrices
-
-        of_functions = (*self.f.list_of_class_constraints, *self.g.list_of_class_constraints)
-        constraints = (*self.problem.list_of_constraints, *of_functions)
-        multipliers = np.array([max(float(constraint.eval_dual()), 0.0) for constraint in constraints])
-        rows = [expression_to_matrices(constraint.expression) for constraint in constraints]
-        grams, linears, constants = (np.array(column) for column in zip(*rows, strict=True))
-        gram, linear, constant = expression_to_matrices(error)
-        left = linear - multipliers @ linears
-        # The inequalities between a point and the optimum contain one function value: they take what is left of it.
+        multipliers, tau = np.maximum(multipliers[:-1], 0), multipliers[-1]
+        left = self.value - multipliers @ self.values
+        # The inequalities between a point and the optimum contain one value: they take what is left of it.
+        alone = np.count_nonzero(self.values, axis=1) == 1
         for index in np.flatnonzero(left):
-            unit = np.sign(left[index]) * np.eye(left.size)[index]
-            (row,) = np.flatnonzero((linears == unit).all(axis=1))[:1]
-            multipliers[row] += abs(left[index])
-        matrix = gram - np.tensordot(multipliers, grams, axes=1)
-        proved = np.max(np.linalg.eigvalsh(matrix / np.outer(scales, scales))) <= 0
-        return float(constant - multipliers @ constants) if proved else np.inf
+            row = np.argmax(alone & (self.values[:, index] * left[index] > 0))
+            multipliers[row] += left[index] / self.values[row, index]
+        slack = np.tensordot(multipliers, self.grams, axes=1) - self.gram
+        slack[0, 0] += tau
+        rounding = np.finfo(float).eps * len(slack) * (np.sum(multipliers) + tau)
+        return float(tau) if np.linalg.eigvalsh(slack)[0] >= rounding else np.inf
 
 
-_Thetas: TypeAlias = list[dict[str, float]]
-_Errors: TypeAlias = dict[Criterion, Callable[[], Any]]
+_Errors: TypeAlias = dict[Criterion, Callable[[], tuple]]  # ‖x‖² + Σ F_i as (x, *i)
 
 
-def _gradient(estimation: _Estimation, thetas: _Thetas) -> _Errors:
+def _gradient(estimation: _Estimation, thetas: list[dict[str, float]]) -> _Errors:
     """z⁺ = z − t∇f(z) + β(z − z⁻), with β = 0 where the schedule has no momentum."""
-    f, z, previous = estimation.f, estimation.start, estimation.start
+    z, previous = estimation.start, estimation.start
     for theta in thetas:
-        beta = theta.get("momentum", 0.0)
-        z, previous = z - theta["step"] * f.gradient(z) + beta * (z - previous), z
-    return {"objective": lambda: f(z), "distance": lambda: z**2, "gradient": lambda: f.gradient(z) ** 2}
-
-
-def _proximal_gradient(estimation: _Estimation, thetas: _Thetas) -> _Errors:
-    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
-    f, z, previous, value = estimation.f, estimation.start, estimation.start, None
-    for theta in thetas:
-        t, y = theta["step"], z + theta.get("momentum", 0.0) * (z - previous)
-        previous = z
-        z, value = estimation.prox(y - t * f.gradient(y), t)
+        t, beta = theta["step"], theta.get("momentum", 0.0)
+        z, previous = z - t * estimation.gradient(z)[0] + beta * (z - previous), z
+        estimation.length *= max(1.0, t - 1)
     return {
-        "objective": lambda: f(z) + value,
-        "distance": lambda: z**2,
-        "gradient": lambda: (z - estimation.prox(z - f.gradient(z), 1.0)[0]) ** 2,
+        "objective": lambda: (0 * z, estimation.gradient(z)[1]),
+        "distance": lambda: (z,),
+        "gradient": lambda: (estimation.gradient(z)[0],),
     }
 
 
-class _Form(NamedTuple):
-    iterate: Callable[[_Estimation, _Thetas], _Errors]
-    names: set[str]
+def _proximal_gradient(estimation: _Estimation, thetas: list[dict[str, float]]) -> _Errors:
+    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
+    z, previous, value = estimation.start, estimation.start, -1
+    for theta in thetas:
+        y, previous = z + theta.get("momentum", 0.0) * (z - previous), z
+        z, value = estimation.proximal_step(y, theta["step"])
+    return {
+        "objective": lambda: (0 * z, estimation.gradient(z)[1], value),
+        "distance": lambda: (z,),
+        "gradient": lambda: (z - estimation.proximal_step(z, 1.0)[0],),
+    }
 
 
 # By exact type: a subclass may take other steps.
-_FORMS: dict[type[Algorithm], _Form] = {
-    GradientDescent: _Form(_gradient, {"step"}),
-    HeavyBall: _Form(_gradient, {"step", "momentum"}),
-    ProximalGradient: _Form(_proximal_gradient, {"step"}),
-    AcceleratedProximalGradient: _Form(_proximal_gradient, {"step", "momentum"}),
+_Form: TypeAlias = Callable[[_Estimation, list[dict[str, float]]], _Errors]
+_FORMS: dict[type[Algorithm], tuple[_Form, set[str]]] = {
+    GradientDescent: (_gradient, {"step"}),
+    HeavyBall: (_gradient, {"step", "momentum"}),
+    ProximalGradient: (_proximal_gradient, {"step"}),
+    AcceleratedProximalGradient: (_proximal_gradient, {"step", "momentum"}),
 }
 
 
 def _checked(algorithm: Algorithm, schedule: Schedule, steps: int, L: float, mu: float, criterion: Criterion) -> _Form:
-    form = _FORMS.get(type(algorithm))
-    if form is None:
+    if type(algorithm) not in _FORMS:
         known = ", ".join(kind.__name__ for kind in _FORMS)
         raise TypeError(f"worst cases are known for {known}, not for {type(algorithm).__name__}")
-    if set(schedule.names) != form.names:
+    iterate, names = _FORMS[type(algorithm)]
+    if set(schedule.names) != names:
         raise ValueError(
-            f"{type(algorithm).__name__} has the hyperparameters {', '.join(sorted(form.names))}; "
+            f"{type(algorithm).__name__} has the hyperparameters {', '.join(sorted(names))}; "
             f"the schedule has {', '.join(schedule.names)}"
         )
     if criterion not in _POWER:
@@ -228,4 +296,4 @@ def _checked(algorithm: Algorithm, schedule: Schedule, steps: int, L: float, mu:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if not all(schedule[k]["step"] > 0 for k in range(steps)):
         raise ValueError("all steps of the schedule must be positive")
-    return form
+    return iterate
