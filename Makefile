@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest lint bench maros batch training certificates clean
+.PHONY: demo test test-slow test-lowest lint docs bench maros batch training certificates parameters clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +25,7 @@ test-lowest:            ## the default tests with the oldest dependencies that p
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
 	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet --resolution lowest-direct --editable .
-	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs PEPit matplotlib pytest pytest-xdist hypothesis
+	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs PEPit matplotlib pyarrow pytest pytest-xdist hypothesis
 	.venv-lowest/bin/python -m pytest -n 2 -m 'not slow'
 
 lint: $(READY)          ## ruff and pyright
@@ -33,7 +33,11 @@ lint: $(READY)          ## ruff and pyright
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 
-bench: maros batch training certificates ## all measured comparisons; JSON goes to out/benchmarks
+docs: $(READY)          ## the documentation site, into out/docs
+	$(RUN) -m pip install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --site-dir out/docs
+
+bench: maros batch parameters training certificates ## all measured comparisons; JSON goes to out/benchmarks
 
 maros: $(READY)         ## Maros-Meszaros QPs against the osqp package
 	$(RUN) benchmarks/maros.py
@@ -43,6 +47,9 @@ training: $(READY)      ## what learning gives and costs, on all families (half 
 
 certificates: $(READY)  ## certificates on lasso, MPC and deblurring against further test instances
 	$(RUN) benchmarks/certificates.py
+
+parameters: $(READY)    ## what a new parameter costs: CVXPY, the osqp package, longstep
+	$(RUN) benchmarks/parameters.py
 
 batch: $(READY)         ## batched quadcopter MPC against a loop over the osqp package
 	$(RUN) benchmarks/batch.py

@@ -91,6 +91,8 @@ def test_past_data_keep_their_order_and_have_no_certificate(problem):
     x = report.model.stack(values)
     np.testing.assert_array_equal(report.data.train.parameters, x[:24])
     np.testing.assert_array_equal(report.data.test.parameters, x[24:])
+    _, report = ls.learn(problem, values, sizes={"train": 3}, **QUICK)
+    np.testing.assert_array_equal(report.data.train.parameters, x[[0, 12, 23]])
     assert report.certificate is None
     assert "rarely independent" in str(report)
 

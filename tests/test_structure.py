@@ -72,16 +72,28 @@ def test_docstring_examples(name):
     assert failures == 0
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# The others' code is much like that of these pages.
+QUICK = ("README.md", "ten-minutes.md")
+PAGES = [
+    pytest.param(page, id=page.name, marks=() if page.name in QUICK else pytest.mark.slow)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if "```python" in page.read_text()
+]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path))
     scope = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), scope)
+
+
+def test_every_public_name_is_in_the_api_page():
+    text = (ROOT / "docs" / "api.md").read_text()
+    names = [n for n in vars(longstep) if not n.startswith("_") and callable(getattr(longstep, n))]
+    assert not [n for n in names if not re.search(rf"^::: longstep\.(learn\.)?{n}$", text, re.MULTILINE)]
 
 
 def test_version_is_stated_once():

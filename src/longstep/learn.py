@@ -52,10 +52,10 @@ def learn(
     (N, size), a dict of named arrays, a list of dicts, or a CSV, Parquet or NPZ file.
 
     A sampler's draws are independent, so a certificate is made of validation instances. Past data are rarely so:
-    they are split in their order, the last for the test, and certified only with `iid=True`, which says that they are
-    independent draws from what the solver will meet. `sizes` says how many instances `train`, `validation` and `test`
-    take. `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is told first,
-    and refused where there is less. Interrupted and called again, it goes on where it was.
+    the newest are for the test, those before for training, and they are certified only with `iid=True`, which says that
+    they are independent draws from what the solver will meet. `sizes` says how many instances `train`, `validation` and
+    `test` take. `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is told
+    first, and refused where there is less. Interrupted and called again, it goes on where it was.
 
     >>> import cvxpy as cp, numpy as np
     >>> from longstep import learn
@@ -81,6 +81,9 @@ def learn(
     constrained = hasattr(family, "m")
     wanted = ["train"] if constrained else list(parameters)
     data = Dataset.from_parameters(family, parameters, references=wanted, cache=cache, progress=progress)
+    if constrained:
+        # Residuals alone may fall while the point stays away.
+        training = {"loss": "both"} | training
     trained = train(family, data.train, seed=seed, cache=cache, progress=progress, **shape, **training)
     solver = Solver(family, trained)
     steps = max(2 * horizon, 100)
@@ -128,13 +131,14 @@ def _parameters(
         return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
     values, notes = _distinct(_past(family, samples))
     parts, more = _shared(family.count(values), most, sizes or {}, bool(iid))
-    order = np.random.default_rng([seed, *b"learn"]).permutation(family.count(values)) if iid else None
-    split, first = {}, 0
-    for name, size in parts.items():
-        index = np.arange(first, first + size)
-        split[name] = family.select(values, index if order is None else order[index])
-        first += size
-    return split, notes + more
+    count = family.count(values)
+    if iid:
+        order = np.split(np.random.default_rng([seed, *b"learn"]).permutation(count), np.cumsum([*parts.values()]))
+        return {name: family.select(values, index) for name, index in zip(parts, order, strict=False)}, notes + more
+    # The test is on the newest; training sees all the time before.
+    before = np.linspace(0, count - parts["test"] - 1, parts["train"]).round().astype(int)
+    chosen = {"train": before, "test": np.arange(count - parts["test"], count)}
+    return {name: family.select(values, index) for name, index in chosen.items()}, notes + more
 
 
 def _past(family: Family, samples: Any) -> Any:

@@ -40,8 +40,9 @@ def training_split(family: Family, data: Any) -> Split:
         except KeyError:
             raise ValueError(f"training uses the split 'train', and {data!r} has none; pass the split itself") from None
     if not isinstance(data, Split):
-        family.encode(data)
-        return Split("train", family, data, None)
+        bare = Split("train", family, data, None)
+        family.encode(bare.parameters)
+        return bare
     if data.name in ("validation", "test"):
         raise ValueError(
             f"the split {data.name!r} is for judging schedules, not for training: results on it would prove nothing"

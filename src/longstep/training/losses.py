@@ -14,7 +14,7 @@ from ..families.base import Family
 # By how much log φ² should fall in a stress test before nothing more is asked.
 _FALL = 2.0
 # From so many instances on, the worst ones tell something of those that were not seen.
-_TAILED = 50
+TAILED = 50
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def resolve_loss(loss: "str | Loss", instances: int) -> Loss:
             raise ValueError(f"loss must be one of {', '.join(named)} or a Loss(…), got {loss!r}")
         loss = named[loss]
     if loss.tail is None:
-        loss = replace(loss, tail=0.0 if instances < _TAILED else 0.5)
+        loss = replace(loss, tail=0.0 if instances < TAILED else 0.5)
     return loss
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..solution import Point
 from .blocks import Block, Part, Unknowns, Values, take_columns
-from .losses import Errors, Loss, Task
+from .losses import TAILED, Errors, Loss, Task
 from .optimize import Minimum, minimise
 from .search import best_constant, constant_errors
 from .walk import NEAR, Walk
@@ -148,6 +148,11 @@ class Progressive:
         """The mean log error at which rounding is all that is left to learn."""
         return self.program(self.settings.block).floor(self.start())
 
+    @property
+    def tail(self) -> float:
+        """How much the worst instances count where constants are compared; few instances know less of them."""
+        return 0.25 if self.program(self.settings.block).size < TAILED else 0.5
+
     def _stress(self, states: Any) -> Any:
         """Where the stress test starts: every other instance where all of them began, as if nothing had worked so far,
         the rest at the optimum of another instance or, if that is not known, at its state."""
@@ -167,7 +172,7 @@ class Progressive:
         blocks = max(len(s.lengths) + 1, -(-_SETTLED // s.block))
         values, before, score = best_constant(
             block, block.start(take_columns(self._start, few)), blocks, self.hyperparameters, s.fixed,
-            candidates=s.candidates, seed=s.seed, report=report,
+            candidates=s.candidates, tail=self.tail, seed=s.seed, report=report,
         )  # fmt: skip
         theta = {name: np.array([value]) for name, value in values.items()}
         return Learned("constant", theta, score, before, s.candidates, perf_counter() - begin)
@@ -249,7 +254,7 @@ class Progressive:
         few = np.arange(min(program.size, _SEARCHED))
         block, floor = program.restricted(few), self.floor()
         began, ended = take_columns((self.start(), states), few)
-        limits = constant_errors(block, began, first + NEAR, constant, lambda means: False, floor)[first:]
+        limits = constant_errors(block, began, first + NEAR, constant, lambda means: False, self.tail, floor)[first:]
 
         def behind(means: list[float]) -> bool:
             return len(means) <= NEAR and means[-1] > limits[len(means) - 1]
@@ -258,7 +263,7 @@ class Progressive:
         scales = (1.0, 0.1, 0.3, 3.0) if scaled else (1.0,)
         best, least = learned, np.inf
         for values in (p | {name: p[name] * c for name in scaled} for c in scales for p in (learned, constant)):
-            means = constant_errors(block, ended, _LASTING, values, behind, floor)
+            means = constant_errors(block, ended, _LASTING, values, behind, self.tail, floor)
             if len(means) == _LASTING and np.mean(means[_LASTING // 2 :]) < least:
                 best, least = values, float(np.mean(means[_LASTING // 2 :]))
         return best

@@ -22,10 +22,11 @@ def best_constant(
     fixed: Mapping[str, float],
     *,
     candidates: int,
+    tail: float,
     seed: int,
     report: Callable[[float], None],
 ) -> tuple[dict[str, float], float, float]:
-    """The constant θ with the least mean, over block ends, of the mean log error; the defaults' score, and its own.
+    """The constant θ with the least mean, over block ends, of the level of log errors; the defaults' score, its own.
 
     Half of the candidates are drawn around the defaults, the others ever closer around the best ones so far.
     `fixed` values are held.
@@ -43,7 +44,7 @@ def best_constant(
 
     def score(point: np.ndarray) -> float:
         values = held | {h.name: _value(h, c) for h, c in zip(free, point, strict=True)}
-        means = constant_errors(block, start, blocks, values, well_behind)
+        means = constant_errors(block, start, blocks, values, well_behind, tail)
         if not leader or (len(means) == blocks and np.mean(means) < np.mean(leader)):
             leader[:] = means
         return float(np.mean(means)) if len(means) == blocks else _BEATEN + float(np.mean(means))
@@ -72,17 +73,19 @@ def constant_errors(
     blocks: int,
     values: dict[str, float],
     give_up: Callable[[list[float]], bool],
+    tail: float,
     floor: float = -np.inf,
 ) -> list[float]:
-    """The mean log errors at the ends of so many blocks with constant θ, or of as many as it takes to give up.
+    """The level of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give up.
 
-    From the floor on nothing changes.
+    The level lies between the mean (tail = 0) and the 90% quantile (tail = 1): where most instances are easy, the mean
+    alone forgets the rest. From the floor on nothing changes.
     """
     advance, means = block.held(values), []
     while len(means) < blocks:
         states, errors = advance(states)
-        mean = float(np.mean(errors.metric))
-        means.append(max(mean, floor) if np.isfinite(mean) else _BEATEN)
+        level = float((1 - tail) * np.mean(errors.metric) + tail * np.quantile(errors.metric, 0.9))
+        means.append(max(level, floor) if np.isfinite(level) else _BEATEN)
         if give_up(means):
             break
         if means[-1] == floor:

@@ -116,10 +116,7 @@ def train(
     algorithm = default_algorithm(family) if algorithm is None else algorithm
     algorithm.check_family(family)
     hyperparameters = algorithm.hyperparameters(family)
-    cheap = not any(h.factored for h in hyperparameters)
-    # Large factorizations make an evaluation dear; the first iterations bring the most.
-    spectral = getattr(getattr(family, "matrices", None), "spectrum", None) is not None
-    default_iterations, default_starts = (100, 3) if cheap else (40, 2) if family.n <= 300 or spectral else (26, 1)
+    default_iterations, default_starts = _effort(family, hyperparameters)
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
@@ -257,6 +254,15 @@ class _About:
         comparison = Comparison.from_json(record["comparison"])
         schedule, constant = (Schedule.from_json(result[name]) for name in ("schedule", "constant"))
         return Training(schedule, constant, self.algorithm, comparison, record["kept"], record, seen)
+
+
+def _effort(family: Family, hyperparameters: tuple[Hyperparameter, ...]) -> tuple[int, int]:
+    """Iterations for a block and starts: large factorizations make them dear, and the first ones bring the most."""
+    if not any(h.factored for h in hyperparameters):
+        return 100, 3
+    if getattr(getattr(family, "matrices", None), "spectrum", None) is not None:
+        return 40, 3
+    return (40, 2) if family.n <= 300 else (26, 1)
 
 
 def _positive(name: str, value: int) -> int:
