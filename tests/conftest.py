@@ -1,9 +1,13 @@
 import os
 from pathlib import Path
 
-import jax
-import pytest
-from hypothesis import HealthCheck, settings
+# Nearly all of a first run is compilation, and the tests' programs are too small to gain from its costly passes.
+_QUICK = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_QUICK}".strip()
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 # Compiled programs are kept between runs, so that a second `make test` spends its time on tests.

@@ -118,6 +118,7 @@ def test_constrained_families_default_to_residuals():
     np.testing.assert_allclose(peak.values, history.primal_max, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_other_precision_and_equilibration_are_the_same_problem():
     split = Split("test", quadcopter.family(), quadcopter.sample_many(2, 0), None)
     for family in (quadcopter.family(equilibrate=False), quadcopter.family(dtype="float32")):

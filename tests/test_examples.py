@@ -58,6 +58,7 @@ def test_every_draw_is_another_instance_that_has_an_optimum(name):
         assert problem.status == cp.OPTIMAL
 
 
+@pytest.mark.slow
 @every_example
 def test_solutions_are_those_of_clarabel(name):
     problem, model, x, solution = solve(name)

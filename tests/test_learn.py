@@ -97,6 +97,7 @@ def test_past_data_keep_their_order_and_have_no_certificate(problem):
     assert "rarely independent" in str(report)
 
 
+@pytest.mark.slow
 def test_past_data_that_are_independent_are_shuffled_and_certified(problem, tmp_path):
     model = ls.from_cvxpy(problem)
     x = model.stack(past(900))
@@ -111,6 +112,7 @@ def test_past_data_that_are_independent_are_shuffled_and_certified(problem, tmp_
     report.certificate.verify(solver, report.data.validation)
 
 
+@pytest.mark.slow
 def test_too_few_validation_instances_are_told(problem):
     _, report = ls.learn(problem, sample, sizes=SIZES | {"validation": 100}, **QUICK)
     least = least_validation(5)

@@ -39,6 +39,7 @@ def merits(solver, parameters, count):
     return np.asarray(merit), np.asarray(rounding), None if guard is None else np.asarray(guard.safe)
 
 
+@pytest.mark.slow
 @cases
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=8)

@@ -191,6 +191,7 @@ def counting_schedule(solver, H=8):
     return {k: np.full(H, v * (100.0 if k.startswith("rho") else 1.0)) for k, v in steady.items()}, steady
 
 
+@pytest.mark.slow
 def test_warm_start_begins_in_the_steady_state():
     family = quadcopter.family()
     plain = ls.Solver(family)

@@ -90,6 +90,7 @@ def test_no_iterations_of_training_leave_the_base():
     assert method.record["start"] == method.record["best"] == method.record["final"]
 
 
+@pytest.mark.slow
 def test_steps_by_coordinate_are_those_of_numpy():
     parameters = data(LASSO).train.parameters[:3]
     nu = np.linspace(-0.5, 0.3, 5)
@@ -191,6 +192,7 @@ def test_a_trained_metric_is_better_on_unseen_lassos(optima):
         assert ours < base, split.name
 
 
+@pytest.mark.slow
 def test_learned_starts_of_an_affine_solution_map_beat_zero():
     # With short steps all directions are left to the network, not only the slow ones.
     splits, solver = data(QUADRATIC), ls.Solver(QUADRATIC, step=0.1 / QUADRATIC.lipschitz)

@@ -130,6 +130,7 @@ def test_unknowns_map_to_their_domains_and_back():
         assert unknowns.pull(weights, slopes)[i] == pytest.approx(change @ weights["alpha"] / 2e-6, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [TRAINED["proximal-lasso"], TRAINED["osqp"], pytest.param(TRAINED["scs"], marks=pytest.mark.slow)], ids=repr
 )
@@ -165,8 +166,9 @@ def test_the_result_is_reproducible_and_its_record_is_json(tmp_path):
     assert ls.Solver.load(tmp_path / "s.longstep").record == record
 
 
+@pytest.mark.slow
 def test_alpha_alone_needs_one_factorization_and_a_limit_is_kept():
-    case, options = FLIGHT, {"horizon": 10, "block": 5, "iterations": 12, "candidates": 10, "loss": "metric", **SHORT}
+    case, options = FLIGHT, {"horizon": 10, "block": 10, "iterations": 20, "candidates": 10, "loss": "metric", **SHORT}
     alone = ls.train(case.family, case.parameters, learn="alpha", **options)
     assert len(ls.Solver(case.family, alone).plan.factors.inverse) == 1
     assert len(set(alone.schedule.alpha)) > 1

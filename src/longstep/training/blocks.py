@@ -83,7 +83,8 @@ class Block:
     def restricted(self, columns: np.ndarray) -> "Block":
         """The same block for some of the instances, to go forward only."""
         task = self.task
-        instance, target, optimum = take_columns((task.instance, task.target, task.optimum), columns)
+        instance = task.family.take(jax.tree.map(np.asarray, task.instance), columns)
+        target, optimum = take_columns((task.target, task.optimum), columns)
         few = Task(task.algorithm, task.family, instance, target, optimum)
         return Block(few, self.loss, self.count)
 
@@ -106,7 +107,8 @@ class Block:
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
         task, stress = self.task, len(columns) if self._stressed else 0
-        instance, target, optimum = take_columns((task.instance, task.target, task.optimum), twice)
+        instance = task.family.take(jax.tree.map(np.asarray, task.instance), twice)
+        target, optimum = take_columns((task.target, task.optimum), twice)
         return _Part(Task(task.algorithm, task.family, instance, target, optimum, stress))
 
     def pieces(self) -> list[slice]:
