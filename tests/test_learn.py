@@ -9,8 +9,8 @@ import pytest
 import longstep as ls
 from longstep.certificates.certificate import least_validation
 from longstep.certificates.sample import TOLERANCES, quantile_curves
-from longstep.families.samples import write_table
 from longstep.families.seen import Seen
+from longstep.families.tables import write_table
 from longstep.forecast import forecast
 from longstep.learn import _shared
 
@@ -202,7 +202,7 @@ def test_forecast_counts_factors_and_refuses_what_does_not_fit(monkeypatch):
     assert expected.factors == factors.size * factors.dtype.itemsize
     assert forecast(family, 10, horizon=20, factorizations=3).factors == expected.factors / 7
     monkeypatch.setattr("longstep.memory.available", lambda: 1000)
-    with pytest.raises(MemoryError, match=r"21 dense factors of \d+×\d+ needs .* KiB, more than the 900 bytes"):
+    with pytest.raises(MemoryError, match=r"21 factors of \d+×\d+ needs .* KiB, more than the 900 bytes"):
         expected.check()
     with pytest.raises(MemoryError, match="longstep is for problems of up to some thousands of unknowns"):
         qp_family()

@@ -28,11 +28,7 @@ class Forecast:
 
     def check(self) -> None:
         """Refuse what does not fit into memory, with the number and what to do."""
-        advice = (
-            "Fewer distinct factorizations (factorizations=5, or 1 to learn alpha alone), a shorter horizon, or "
-            'dtype="float32" take less; a family of this size may be beyond dense factors'
-        )
-        require(self.factors, f"a schedule with {self.count} dense factors of {self.dense}×{self.dense}", advice)
+        _require(self.factors, self.count, self.dense)
         fewer = "Fewer training instances, a shorter block, or memory_limit=… (it takes gradients in pieces) take less"
         require(self.training, "training", fewer, self.limit)
 
@@ -62,11 +58,22 @@ def forecast(
     """
     algorithm = default_algorithm(family) if algorithm is None else algorithm
     n, m, size = family.n, getattr(family, "m", 0), family.dtype.itemsize
-    factored = any(h.factored for h in algorithm.hyperparameters(family))
-    diagonal = factored and getattr(family, "matrices").diagonal  # noqa: B009
     count = min(horizon + 1, factorizations or horizon + 1)
-    one = 0 if not factored else n if diagonal else n * n
+    one = algorithm.factor_size(family)
     training = size * _REST * (min(block, count) * one + _KEPT * block * instances * (n + m))
     if memory_limit is not None:
         training = min(training, memory_limit)
     return Forecast(count * max(one, n) * size, training, n if one > n else 0, count, memory_limit)
+
+
+def require_factors(size: int, count: int, family: Family) -> None:
+    """Refuse so many factors of so many numbers where they do not fit, before any is made."""
+    _require(count * size * family.dtype.itemsize, count, family.n)
+
+
+def _require(need: float, count: int, n: int) -> None:
+    advice = (
+        "Fewer distinct factorizations (factorizations=5, or learn=['alpha'] for a single one), a shorter horizon, or "
+        'dtype="float32" take less; a family of this size may be beyond dense factors'
+    )
+    require(need, f"a schedule with {count} factors of {n}×{n}", advice)

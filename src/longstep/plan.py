@@ -9,26 +9,37 @@ import numpy as np
 
 from .algorithms.base import Algorithm
 from .families.base import Family
+from .forecast import require_factors
 from .linalg.factor import Inverse, inverse_error, refinements_for
-from .memory import require
 from .run import Plan, Safeguard
 from .schedules.schedule import Schedule
 
 
-def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule, safeguard: str | None = None) -> Plan:
-    """Factor once for every distinct set of factored hyperparameters, in float64 whatever the family's precision."""
+def make_plan(
+    algorithm: Algorithm,
+    family: Family,
+    schedule: Schedule,
+    safeguard: str | None = None,
+    precision: np.dtype | None = None,
+) -> Plan:
+    """Factor once for every distinct set of factored hyperparameters, in float64 whatever the family's precision.
+
+    Dense factors are kept in the family's precision, or in a lower one.
+    """
     table = schedule.stacked()
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
     keys = np.stack([table[name] for name in factored], axis=1) if factored else np.zeros((len(schedule) + 1, 0))
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     factors = None
     if factored:
-        _check_memory(family, len(distinct))
+        require_factors(algorithm.factor_size(family), len(distinct), family)
+        dense = algorithm.factor_size(family) > family.n
+        like = jnp.zeros((), precision if dense and precision is not None else family.dtype)
         # A local switch: the process-wide one is the user's.
         with jax.enable_x64(True):
             exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
             thetas = [dict(zip(factored, map(jnp.float64, key), strict=True)) for key in distinct]
-            pairs = [_factor(algorithm, exact, theta, jnp.zeros((), family.dtype)) for theta in thetas]
+            pairs = [_factor(algorithm, exact, theta, like) for theta in thetas]
             factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factor for factor, _ in pairs))
             error = max(float(e) for _, e in pairs)
         if isinstance(factors, Inverse):
@@ -37,17 +48,6 @@ def make_plan(algorithm: Algorithm, family: Family, schedule: Schedule, safeguar
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
     guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
     return Plan(theta, factors, jnp.asarray(which.ravel(), jnp.int32), len(schedule), guard)
-
-
-def _check_memory(family: Family, count: int) -> None:
-    """Refuse factors that do not fit, before any is made."""
-    diagonal = getattr(family, "matrices").diagonal  # noqa: B009
-    need = count * (family.n if diagonal else family.n**2) * family.dtype.itemsize
-    advice = (
-        "Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'] for a single one), or use "
-        'dtype="float32"'
-    )
-    require(need, f"a schedule with {count} factors of {family.n}×{family.n}", advice)
 
 
 def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: str) -> Safeguard:

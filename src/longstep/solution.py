@@ -22,6 +22,11 @@ class Status(enum.IntEnum):
     NUMERICAL_FAILURE = 6
 
     @property
+    def words(self) -> str:
+        """The status in a word or two."""
+        return self.name.lower().replace("_", " ")
+
+    @property
     def message(self) -> str:
         """The status as a sentence that says what to do next."""
         return _MESSAGES[self]
@@ -152,7 +157,7 @@ class Solution:
         if isinstance(self.status, Status):
             return self.status.message
         counts = {s: int(np.sum(self.status == s)) for s in Status}
-        return ", ".join(f"{c} {s.name.lower().replace('_', ' ')}" for s, c in counts.items() if c)
+        return ", ".join(f"{c} {s.words}" for s, c in counts.items() if c)
 
     def __len__(self) -> int:
         if isinstance(self.status, Status):
@@ -188,7 +193,7 @@ class Solution:
         if not isinstance(self.status, Status):
             return f"Solution of {len(self)} instances: {self.message}"
         return (
-            f"Solution({self.status.name.lower().replace('_', ' ')} after {int(self.iterations)} iterations, "
+            f"Solution({self.status.words} after {int(self.iterations)} iterations, "
             f"objective {float(self.objective):.6g}, primal residual {float(self.primal_residual):.2e}, "
             f"dual residual {float(self.dual_residual):.2e})"
         )

@@ -1,5 +1,6 @@
 """Families: what an instance is, and that equal families are equal."""
 
+import cvxpy as cp
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
@@ -55,6 +56,22 @@ def test_dense_and_sparse_input_make_equal_families():
     assert one.content_hash() != ls.QP(P, A, q=q + 1e-15, l=l, u=u).content_hash()
     assert one.content_hash() != ls.QP(P, A, q=q, l=l, u=u, equilibrate=False).content_hash()
     assert one.content_hash() != ls.QP(P, A, q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(12))).content_hash()
+
+
+def test_rows_of_a_cone_share_one_scale_also_where_each_row_has_one_entry():
+    cones = ls.Cones(nonnegative=1, second_order=(3,), semidefinite=(2,))
+    size = np.array([2.0, 1.0, 5.0, 20.0, 3.0, 0.1, 7.0])
+    a = np.array([-1.0, 0.3, 1.0, -2.0, 0.5, 1.0, -0.4])
+    family = ls.Conic(np.eye(7), -np.diag(size), cones, b=np.zeros(7), c=-a)
+    e = np.asarray(family.matrices.scaling.e)
+    assert np.ptp(e[1:4]) == np.ptp(e[4:]) == 0 < np.ptp(e)
+    ours = ls.Solver(family).solve({}, eps_abs=1e-9, eps_rel=1e-9)
+    x = cp.Variable(7)
+    t, r = x[1:4], np.sqrt(2)
+    matrix = cp.bmat([[3 * x[4], 0.1 / r * x[5]], [0.1 / r * x[5], 7 * x[6]]])
+    inside = [x[0] >= 0, cp.SOC(t[0], cp.multiply([5.0, 20.0], t[1:])), matrix >> 0]
+    cp.Problem(cp.Minimize(cp.sum_squares(x - a)), inside).solve(solver=cp.CLARABEL)
+    np.testing.assert_allclose(ours.x, x.value, atol=1e-6)
 
 
 def test_objectives_are_in_the_users_units():

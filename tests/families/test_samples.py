@@ -17,14 +17,8 @@ from hypothesis import strategies as st
 import longstep as ls
 from longstep.families.cvxpy import from_cvxpy
 from longstep.families.layout import Block, Layout
-from longstep.families.samples import (
-    SamplesError,
-    read_samples,
-    solution_columns,
-    variable_columns,
-    write_solutions,
-    write_table,
-)
+from longstep.families.samples import SamplesError, read_samples
+from longstep.families.tables import solution_columns, variable_columns, write_solutions, write_table
 
 # A vector, a matrix, a semidefinite matrix by its upper triangle, a diagonal one and a scalar with bounds.
 LAYOUT = Layout(
@@ -178,9 +172,9 @@ def test_unknown_kinds_of_files(tmp_path):
     for name, found in (("past.xlsx", "the suffix '.xlsx'"), ("past", "no suffix")):
         (tmp_path / name).touch()
         words = f"{re.escape(str(tmp_path / name))} has {found}; use .csv, .parquet or .npz"
-        with pytest.raises(SamplesError, match=words):
+        with pytest.raises(ValueError, match=words):
             read_samples(tmp_path / name, PAIR)
-        with pytest.raises(SamplesError, match=words):
+        with pytest.raises(ValueError, match=words):
             write_table(tmp_path / name, {"a": np.zeros(1)})
     with pytest.raises(SamplesError, match="is a folder; name a file in it"):
         read_samples(tmp_path, PAIR)

@@ -29,6 +29,14 @@ class Algorithm(eqx.Module):
     def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
         """The hyperparameters with their domains and defaults on this family."""
 
+    def factor_size(self, family: Any) -> int:
+        """How many numbers `prepare` returns for one θ."""
+        return 0
+
+    def shares_eigenvectors(self, family: Any) -> bool:
+        """Whether all θ share eigenvectors, so that `prepare` without `explicit` factors nothing."""
+        return False
+
     def prepare(self, family: Any, theta: Theta, explicit: bool = True) -> Any:
         """What depends on θ and never on the instance: made once, offline.
 

@@ -63,6 +63,12 @@ class OSQP(Algorithm):
         """The operator that `prepare` factors: P + σI + A'diag(ρ)A."""
         return family.matrices.gram(theta["sigma"], self._rho(family, theta))
 
+    def factor_size(self, family):  # noqa: D102
+        return family.matrices.factor_size
+
+    def shares_eigenvectors(self, family):  # noqa: D102
+        return family.matrices.spectrum is not None
+
     def prepare(self, family, theta, explicit=True):  # noqa: D102
         return factorize(self.gram(family, theta), family.matrices.diagonal, explicit)
 

@@ -76,6 +76,12 @@ class SCS(Algorithm):
         """The operator that `prepare` factors: r_w I + P + A'diag(1/r_y)A, what elimination leaves of R + M."""
         return family.matrices.gram(theta["r_w"], 1 / self._r_y(family, theta))
 
+    def factor_size(self, family):  # noqa: D102
+        return family.matrices.factor_size
+
+    def shares_eigenvectors(self, family):  # noqa: D102
+        return family.matrices.spectrum is not None
+
     def prepare(self, family, theta, explicit=True):  # noqa: D102
         return factorize(self.gram(family, theta), family.matrices.diagonal, explicit)
 

@@ -36,7 +36,7 @@ def solve(
     """
     with Output(as_json, quiet) as output:
         ls = library()
-        from ..families.samples import write_solutions
+        from ..families.tables import write_solutions
 
         loaded = ls.Solver.load(solver)
         x = parameters_of(loaded, parameters)
@@ -69,11 +69,11 @@ def solve(
 
 def _counts(ls: Any, solution: Any) -> dict[str, int]:
     """How many instances ended how."""
-    counts = {status.name.lower().replace("_", " "): int((solution.status == status).sum()) for status in ls.Status}
+    counts = {status.words: int((solution.status == status).sum()) for status in ls.Status}
     return {name: count for name, count in counts.items() if count}
 
 
 def _advice(ls: Any, solution: Any) -> str:
     """What each status but "solved" means, of those there are."""
     found = [status for status in ls.Status if status != ls.Status.SOLVED and (solution.status == status).any()]
-    return "\n".join(f"{status.name.lower().replace('_', ' ')}: {status.message}" for status in found)
+    return "\n".join(f"{status.words}: {status.message}" for status in found)

@@ -60,6 +60,11 @@ class Matrices(eqx.Module):
     diagonal: bool = eqx.field(static=True)
     spectrum: Spectrum | None
 
+    @property
+    def factor_size(self) -> int:
+        """How many numbers the factor of a Gram matrix has."""
+        return self.n if self.diagonal else self.n**2
+
     def gram(self, shift: Any, weights: Any) -> Gram:
         """K = P̄ + shift·I + Ā'diag(weights)Ā."""
         return Gram(self.P, self.A, self.fixed, shift, weights, self.n, self.spectrum)
@@ -125,8 +130,8 @@ class Equilibrated:
         self.d, self.e, self.c = np.ones(n), np.ones(m), 1.0
         if host.equilibrate:
             self.d, self.e, self.c = ruiz(host.P, host.A, blocks, cost)
-            if _one_to_one(host.A):
-                # Where the scaling of these rows converges to: then A'A = I, which training makes use of.
+            if _one_to_one(host.A) and np.unique(blocks).size == m:
+                # Where the scaling of rows of their own converges to: then A'A = I, which training makes use of.
                 self.e = 1.0 / np.abs(host.A.data * self.d[host.A.indices])
         D, E = sp.diags_array(self.d), sp.diags_array(self.e)
         self.P, self.A = to_csr(self.c * (D @ host.P @ D)), to_csr(E @ host.A @ D)

@@ -1,22 +1,20 @@
-"""Tables on disk: past parameters in, solutions out, as CSV, Parquet or NPZ."""
+"""Past parameters from a file: CSV, Parquet or NPZ."""
 
 import csv
-import io
 import itertools
 import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from ..solution import Solution, Status
-from ..storage import write_bytes
 from .layout import Layout
+from .tables import by_suffix, pyarrow
 
 # Rows of a CSV file that are held as text at a time.
 _CHUNK = 8192
@@ -52,7 +50,7 @@ def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N siz
         raise SamplesError(f"{path} is a folder; name a file in it")
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    read = _by_suffix(path, {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz})
+    read = by_suffix(path, {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz})
     lines = None
     try:
         if not layout.size:
@@ -68,69 +66,6 @@ def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N siz
     except ValueError as error:
         raise SamplesError(f"{path}: {error}{_line(str(error), lines)}") from None
     return np.ascontiguousarray(x)
-
-
-def write_table(path: "str | Path", columns: Mapping[str, np.ndarray]) -> None:
-    """Write columns of numbers, booleans or strings to a .csv, .parquet or .npz file, atomically.
-
-    Numbers keep their full precision. In CSV booleans are true and false; in NPZ each column is an array.
-    """
-    path = Path(path)
-    write = _by_suffix(path, {".csv": _csv_bytes, ".parquet": _parquet_bytes, ".npz": _npz_bytes})
-    arrays = {name: np.asarray(column) for name, column in columns.items()}
-    for name, array in arrays.items():
-        if array.ndim != 1 or array.dtype.kind not in "biufU":
-            kind = f"{array.dtype} of shape {array.shape}"
-            raise ValueError(f"column {name!r} must be a vector of numbers, booleans or strings, got {kind}")
-    if len({len(array) for array in arrays.values()}) != 1:
-        found = ", ".join(f"{name!r}: {len(array)}" for name, array in arrays.items()) or "no column"
-        raise ValueError(f"a table needs columns of one common length, got {found}")
-    write_bytes(path, write(arrays))
-
-
-def variable_columns(layout: Layout, solution: Solution) -> dict[str, np.ndarray]:
-    """A column for every entry of every variable, `u[0,1]`, with one row for each instance of a batch.
-
-    The values are those of `layout.unpack`: symmetric matrices have both triangles, sparse ones their zeros.
-    """
-    count = np.size(solution.status)
-    columns = {}
-    for name, value in layout.unpack(solution).items():
-        shape = layout.variables[name].shape
-        for index, column in zip(np.ndindex(shape), value.reshape(count, -1).T, strict=True):
-            label = f"{name}[{','.join(map(str, index))}]" if shape else name
-            if label in columns:
-                raise ValueError(f"two entries of the variables are called {label!r}: rename one of the variables")
-            columns[label] = column
-    return columns
-
-
-def solution_columns(layout: Layout, parameters: Any, solution: Solution) -> dict[str, np.ndarray]:
-    """How every instance of a batch ended, the objective in the user's sense, and the variables, one row each.
-
-    `parameters` are those that were solved, (N, size) or by name. `outside` is there for learned solvers only. A
-    variable called as one of the other columns has its own under `variable.objective`.
-    """
-    x = layout.stack(parameters) if isinstance(parameters, Mapping) else parameters
-    ended = [Status(int(s)).name.lower().replace("_", " ") for s in np.atleast_1d(solution.status)]
-    columns = {
-        "status": np.array(ended),
-        "iterations": solution.iterations,
-        "objective": layout.objective(solution, x),
-        "primal_residual": solution.primal_residual,
-        "dual_residual": solution.dual_residual,
-        "safeguarded": solution.safeguarded,
-    }
-    if (outside := getattr(solution, "outside", None)) is not None:
-        columns["outside"] = outside
-    columns = {name: np.atleast_1d(column) for name, column in columns.items()}
-    variables = variable_columns(layout, solution)
-    return columns | {f"variable.{name}" if name in columns else name: v for name, v in variables.items()}
-
-
-def write_solutions(path: "str | Path", layout: Layout, parameters: Any, solution: Solution) -> None:
-    """Write `solution_columns` to a file, one row for each instance."""
-    write_table(path, solution_columns(layout, parameters, solution))
 
 
 # Named arrays with a leading axis of instances, and of a CSV file the line of every instance. The readers' messages
@@ -218,7 +153,7 @@ def _faults(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Iterato
 
 
 def _read_parquet(path: Path, layout: Layout) -> _Read:
-    pa = _pyarrow()
+    pa = pyarrow()
     import pyarrow.parquet as pq
 
     try:
@@ -311,50 +246,6 @@ def _named(layout: Layout, labels: Sequence[str], values: Float[np.ndarray, "N l
         if entry := _entry(label, layout):
             named[entry[0]][(slice(None), *entry[1])] = column
     return named
-
-
-def _csv_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
-    words = np.array(["false", "true"])
-    cells = [(words[column.astype(int)] if column.dtype == bool else column).tolist() for column in columns.values()]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([list(columns), *zip(*cells, strict=True)])
-    return text.getvalue().encode()
-
-
-def _parquet_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
-    pa = _pyarrow()
-    import pyarrow.parquet as pq
-
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({n: pa.array(c.tolist() if c.dtype.kind == "U" else c) for n, c in columns.items()}), sink)
-    return sink.getvalue().to_pybytes()
-
-
-def _npz_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
-    buffer = io.BytesIO()
-    # By hand, because `np.savez` takes some names (file, allow_pickle) for its own arguments.
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, column in columns.items():
-            array = io.BytesIO()
-            np.lib.format.write_array(array, column, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), array.getvalue())
-    return buffer.getvalue()
-
-
-def _by_suffix(path: Path, kinds: Mapping[str, Any]) -> Any:
-    if path.suffix.lower() not in kinds:
-        found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
-        raise SamplesError(f"{path} has {found}; use .csv, .parquet or .npz")
-    return kinds[path.suffix.lower()]
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise ImportError("Parquet files need pyarrow: pip install pyarrow") from None
-    return pyarrow
 
 
 def _empty(layout: Layout) -> SamplesError:

@@ -70,7 +70,8 @@ class Direct(Factor):
 
 class Inverse(Direct):
     """An explicit inverse: one matrix product per solve, on CPU and GPU several times faster than triangular
-    solves with many right-hand sides. `refinements` steps of iterative refinement make up for its rounding."""
+    solves with many right-hand sides. `refinements` steps of iterative refinement make up for its rounding, also where
+    it is kept in less precision than the right-hand sides have."""
 
     inverse: Float[Array, "n n"]
     refinements: int = eqx.field(static=True, default=0)
@@ -78,7 +79,8 @@ class Inverse(Direct):
     def apply(self, b):  # noqa: D102
         # The inverse is symmetric. XLA's CPU products with many columns are up to a fifth faster with the transpose on
         # the left, with one column twice as slow.
-        return product(self.inverse if b.ndim == 1 or b.shape[1] == 1 else self.inverse.T, b)
+        matrix = self.inverse if b.ndim == 1 or b.shape[1] == 1 else self.inverse.T
+        return product(matrix, b.astype(matrix.dtype)).astype(b.dtype)
 
     def solve(self, K, b):  # noqa: D102
         x = self.apply(b)

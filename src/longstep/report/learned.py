@@ -45,18 +45,23 @@ class Report:
         """Iterations to tolerances, on the test instances."""
         return comparison(self.evaluations)
 
-    def __str__(self) -> str:
-        lines = [self.table.text(), f"Kept: {self.training.kept}; learned in {self.training.seconds:.1f} s."]
+    @property
+    def words(self) -> str:
+        """What is kept, the certificate's sentence, and what the user should know."""
+        lines = [f"Kept: {self.training.kept}; learned in {self.training.seconds:.1f} s."]
         if self.certificate is not None:
             lines.append(str(self.certificate))
         return "\n".join([*lines, *self.notes])
+
+    def __str__(self) -> str:
+        return f"{self.table.text()}\n{self.words}"
 
     __repr__ = __str__
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         """The table as wide as the terminal, then the words."""
         yield self.table
-        yield str(self)[len(self.table.text()) + 1 :]
+        yield self.words
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

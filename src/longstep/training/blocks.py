@@ -241,7 +241,7 @@ def _factored(key: Key, leaves: tuple, theta: Any) -> Any:
     """The factor of one θ for many steps, as a stack of one."""
     task = jax.tree.unflatten(key.structure, leaves)
     theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
-    factors = task.algorithm.prepare(task.family, theta)
+    factors = task.algorithm.prepare(task.family, theta, explicit=not task.algorithm.shares_eigenvectors(task.family))
     if isinstance(factors, Inverse):
         # Taken to be good to half of the digits: a search can do without the exact count.
         epsilon = float(jnp.finfo(task.family.dtype).eps)

@@ -298,7 +298,7 @@ class Progressive:
         return Learned("joint", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
 
     def _objective(self, block: Block, unknowns: Unknowns, slots: np.ndarray, used: int, staged: list):
-        # Starts are compared before they are used, and the best of several trials is gone on from.
+        # The best of several trials is gone on from: its last point is asked for again.
         known: dict[bytes, tuple[float, np.ndarray]] = {}
 
         def objective(nu: np.ndarray) -> tuple[float, np.ndarray]:

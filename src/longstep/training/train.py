@@ -116,7 +116,7 @@ def train(
     algorithm = default_algorithm(family) if algorithm is None else algorithm
     algorithm.check_family(family)
     hyperparameters = algorithm.hyperparameters(family)
-    default_iterations, default_starts = _effort(family, hyperparameters)
+    default_iterations, default_starts = _effort(algorithm, family)
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
@@ -256,12 +256,12 @@ class _About:
         return Training(schedule, constant, self.algorithm, comparison, record["kept"], record, seen)
 
 
-def _effort(family: Family, hyperparameters: tuple[Hyperparameter, ...]) -> tuple[int, int]:
+def _effort(algorithm: Algorithm, family: Family) -> tuple[int, int]:
     """Iterations for a block and starts: large factorizations make them dear, and the first ones bring the most."""
-    if not any(h.factored for h in hyperparameters):
+    if not algorithm.factor_size(family):
         return 100, 3
-    if getattr(getattr(family, "matrices", None), "spectrum", None) is not None:
-        return 40, 3
+    if algorithm.shares_eigenvectors(family):
+        return 55, 3
     return (40, 2) if family.n <= 300 else (26, 1)
 
 
