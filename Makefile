@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest lint docs bench maros batch training certificates parameters clean
+.PHONY: demo test test-slow test-lowest lint docs bench maros throughput latency networks training certificates parameters clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,7 +37,7 @@ docs: $(READY)          ## the documentation site, into out/docs
 	$(RUN) -m pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --site-dir out/docs
 
-bench: maros batch parameters training certificates ## all measured comparisons; JSON goes to out/benchmarks
+bench: maros throughput latency parameters training networks certificates ## all measured comparisons; JSON goes to out/benchmarks
 
 maros: $(READY)         ## Maros-Meszaros QPs against the osqp package
 	$(RUN) benchmarks/maros.py
@@ -51,8 +51,15 @@ certificates: $(READY)  ## certificates on lasso, MPC and deblurring against fur
 parameters: $(READY)    ## what a new parameter costs: CVXPY, the osqp package, longstep
 	$(RUN) benchmarks/parameters.py
 
-batch: $(READY)         ## batched quadcopter MPC against a loop over the osqp package
-	$(RUN) benchmarks/batch.py
+throughput: $(READY)    ## batches of quadcopter MPC against a loop over the osqp package and the machine's peak
+	$(RUN) benchmarks/throughput.py
+
+latency: $(READY)       ## time to a given residual, one instance at a time: longstep in C against eight packages
+	$(RUN) -m pip install --quiet --group bench
+	$(RUN) benchmarks/latency.py
+
+networks: $(READY)      ## how many instances networks need beside a learned schedule
+	$(RUN) benchmarks/networks.py
 
 clean:
 	rm -rf $(VENV) .venv-lowest out .pytest_cache .ruff_cache .hypothesis

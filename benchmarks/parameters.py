@@ -3,9 +3,8 @@
     python benchmarks/parameters.py [--instances 200]
 
 The quadcopter of examples/quadcopter.py. CVXPY with OSQP is warm-started and its parametric program is compiled before;
-the osqp package runs on one workspace with `update`; longstep takes 25 steps of a schedule learned from ten instances.
-Medians of wall-clock time for each instance, and the largest ∞-norm residual in the user's units. JSON:
-out/benchmarks/parameters.json.
+the osqp package runs on one workspace with `update`; longstep takes 25 steps of a schedule learned from ten instances,
+in JAX and as compiled C. Medians of wall-clock time for each instance. JSON: out/benchmarks/parameters.json.
 """
 
 import argparse
@@ -73,7 +72,8 @@ def main():
     problem, rng = example.problem, np.random.default_rng(0)
     states = np.stack([example.sample(rng)["s0"] for _ in range(max(count, 1000))])
     solver, report = ls.learn(problem, example.sample, sizes={"train": 10, "validation": 0}, progress=False)
-    learned = report.model.cvxpy_solver(solver, steps=STEPS)
+    in_c = solver.compile(backend="c")
+    learned, learned_in_c = (report.model.cvxpy_solver(s, steps=STEPS) for s in (solver, in_c))
 
     def through(chosen):
         def solve(state):
@@ -95,7 +95,10 @@ def main():
     rows = [
         ("CVXPY + OSQP", np.median(timed(through(cp.OSQP), few))),
         ("CVXPY + longstep, 25 steps", np.median(timed(through(learned), few))),
+        ("CVXPY + longstep in C, 25 steps", np.median(timed(through(learned_in_c), few))),
         ("osqp package, update and solve", np.median(timed(package(report.model.family), few))),
+        ("longstep in C, one instance by name", np.median(timed(lambda s: in_c.solve({"s0": s}, steps=STEPS), few))),
+        ("longstep in C, one instance", np.median(timed(lambda s: in_c.solve(s, steps=STEPS), few))),
         ("longstep, one instance by name", np.median(timed(lambda s: solver.solve({"s0": s}, steps=STEPS), few))),
         ("longstep, one instance", np.median(timed(lambda s: solver.solve(s, steps=STEPS), few))),
         ("longstep, batch of 1000", np.median(batches)),

@@ -208,3 +208,20 @@ def test_it_does_not_solve_without_a_solver():
     set_values(problem, sample(np.random.default_rng(0)))
     with pytest.raises(SolverError, match="has no solver"):
         problem.solve(solver=type(learned(problem))())
+
+
+def test_a_compiled_solver_sets_the_same_values():
+    problem, sample = portfolio()
+    model = from_cvxpy(problem)
+    solver = ls.Solver(model.family)
+    set_values(problem, sample(np.random.default_rng(0)))
+    found = []
+    for chosen in (solver, solver.compile()):
+        problem.solve(solver=model.cvxpy_solver(chosen, **TIGHT))
+        found.append(state(problem))
+    (value, values, duals), (again, others, more) = found
+    np.testing.assert_allclose(again, value, atol=1e-8)
+    for name in values:
+        np.testing.assert_allclose(others[name], values[name], atol=1e-7)
+    for one, other in zip(duals, more, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)

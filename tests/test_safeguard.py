@@ -119,6 +119,19 @@ def test_single_and_batch_agree_when_it_acts():
         np.testing.assert_allclose(one.x, batch.x[k], atol=1e-12)
 
 
+def test_going_back_to_the_start_is_starting_again_in_a_batch_too():
+    """SCS's first step differs from the others: an instance that is taken back to the start takes it again."""
+    case = WATCHED[4]
+    for seed in range(20):
+        solver = ls.Solver(case.family, wild_schedule(case, seed, [2, 3]), algorithm=case.algorithm)
+        if solver.run(case.parameters, 2).safeguarded.any():
+            break
+    batch = solver.solve_batch(case.parameters, steps=9)
+    assert batch.safeguarded.any()
+    for k, parameter in enumerate(case.parameters):
+        np.testing.assert_allclose(solver.solve(parameter, steps=9).x, batch.x[k], rtol=1e-8, atol=1e-10)
+
+
 def test_unknown_rules_are_refused():
     with pytest.raises(ValueError, match="safeguard must be 'block', 'step' or None"):
         ls.Solver(WATCHED[0].family, safeguard="always")

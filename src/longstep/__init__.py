@@ -11,6 +11,7 @@ from .certificates.certificate import certify as certify
 from .certificates.guarantee import Guarantee as Guarantee
 from .certificates.guarantee import guarantee as guarantee
 from .certificates.sample import required_samples as required_samples
+from .codegen import generate_c as generate_c
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .families.affine import Affine as Affine

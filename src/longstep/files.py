@@ -45,6 +45,7 @@ def save_solver(solver: Solver, path: Path) -> None:
         "algorithm": name,
         "schedule": solver.schedule.to_json(),
         "safeguard": solver.safeguard,
+        "factors": solver.factors,
         "training": solver.record,
         "seen": None if solver.seen is None else solver.seen.margin,
         "family": _describe(solver.family, arrays),
@@ -71,7 +72,8 @@ def load_solver(path: Path, family: Family | None) -> Solver:
     if algorithm is None:
         raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
     schedule, safeguard = Schedule.from_json(metadata["schedule"]), metadata.get("safeguard", "block")
-    solver = Solver(family, schedule, algorithm=algorithm(), safeguard=safeguard)
+    factors = metadata.get("factors")
+    solver = Solver(family, schedule, algorithm=algorithm(), safeguard=safeguard, factors=factors)
     solver.record = metadata.get("training")
     if metadata.get("seen") is not None:
         solver.seen = Seen(arrays["seen.low"], arrays["seen.high"], metadata["seen"])

@@ -32,6 +32,13 @@ class Safeguard(eqx.Module):
     safe: dict[str, Float[Array, ""]]
     ends: Bool[Array, " H"]
 
+    def block_ends(self) -> Int[Array, " H"]:
+        """For every step, the number of steps after which the next judgement is due."""
+        following = jnp.arange(1, self.ends.size + 1, dtype=jnp.int32)
+        if self.rule == "step":
+            return following
+        return jax.lax.cummin(jnp.where(self.ends, following, self.ends.size), reverse=True)
+
 
 class Plan(eqx.Module):
     """A schedule ready to run: H + 1 values of θ (the last one steady) and their factors.
@@ -97,22 +104,49 @@ def watch(problem: Problem, state: Any) -> Guard | None:
     return Guard(state if safeguard.rule == "block" else None, merit, jnp.zeros(merit.shape, bool))
 
 
-def varied(problem: Problem, k: Any, state: Any, guard: Guard | None) -> tuple[Any, Guard | None]:
-    """Step k of the step-varying phase, guarded."""
-    following = problem.stepper(k, once=True)(state)
+def guarded(
+    problem: Problem, state: Any, guard: Guard, first: Any, end: Any, observe: Callable[[Any], Any], record: Any
+) -> tuple[Any, Guard, Any]:
+    """Steps first … end − 1 of the step-varying phase, block by block, and the record with `observe` of each.
+
+    The safeguard judges where a block ends. All that depends on it is decided once a block: a branch costs a copy of
+    the states, which is more than a step does.
+    """
     safeguard = problem.plan.safeguard
-    if guard is None or safeguard is None:
-        return following, guard
+    assert safeguard is not None
+    ends = safeguard.block_ends()
 
-    def with_safe_steps():
-        return _where(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
+    def one(k, carried, guard: Guard, watchful: bool):
+        state, record = carried
+        following = problem.stepper(k, once=True)(state)
+        if watchful:
+            following = _where(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
+        return following, _noted(record, k - first, observe(following))
 
-    following = jax.lax.cond(jnp.any(guard.safe), with_safe_steps, lambda: following)
-    if safeguard.rule == "step":
-        return settled(problem, following, guard, state)
-    return jax.lax.cond(
-        safeguard.ends[k], lambda: settled(problem, following, guard, guard.anchor), lambda: (following, guard)
-    )
+    def block(carried):
+        k, state, guard, record = carried
+        stop = jnp.minimum(ends[k], end)
+
+        def steps_of(watchful: bool):
+            return lambda: jax.lax.fori_loop(k, stop, lambda k, c: one(k, c, guard, watchful), (state, record))
+
+        following, record = jax.lax.cond(jnp.any(guard.safe), steps_of(True), steps_of(False))
+
+        def judged():
+            back = state if guard.anchor is None else guard.anchor
+            after, then = settled(problem, following, guard, back)
+            return after, then, _noted(record, stop - 1 - first, observe(after))
+
+        state, guard, record = jax.lax.cond(stop == ends[k], judged, lambda: (following, guard, record))
+        return stop, state, guard, record
+
+    start = (jnp.asarray(first, jnp.int32), state, guard, record)
+    _, state, guard, record = jax.lax.while_loop(lambda carried: carried[0] < end, block, start)
+    return state, guard, record
+
+
+def _noted(record: Any, k: Any, observed: Any) -> Any:
+    return jax.tree.map(lambda rows, row: rows.at[k].set(row), record, observed)
 
 
 def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any, Guard]:
@@ -129,8 +163,7 @@ def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any,
 
 
 def _where(condition: Bool[Array, "*N"], new: Any, old: Any) -> Any:
-    # Leaves without an instance axis (flags shared by the stack) stay as they are in `old`.
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b) if jnp.ndim(a) >= condition.ndim else b, new, old)
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
 def steps(
@@ -144,16 +177,20 @@ def steps(
     H = problem.plan.H
     varying = min(max(H - first, 0), count)
 
-    def vary(carried, k):
-        state, guard = varied(problem, k, *carried)
-        return (state, guard), observe(state)
+    def vary(state, k):
+        state = problem.stepper(k, once=True)(state)
+        return state, observe(state)
 
     def stay(state, _):
         state = steady(state)
         return state, observe(state)
 
     start, guard = observe(state), watch(problem, state) if varying else None
-    (state, guard), early = jax.lax.scan(vary, (state, guard), first + jnp.arange(varying), length=varying)
+    if guard is None:
+        state, early = jax.lax.scan(vary, state, first + jnp.arange(varying), length=varying)
+    else:
+        empty = jax.tree.map(lambda a: jnp.zeros((varying, *a.shape), a.dtype), start)
+        state, guard, early = guarded(problem, state, guard, first, first + varying, observe, empty)
     steady = problem.stepper(H)
     state, late = jax.lax.scan(stay, state, None, length=count - varying)
     return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late), guard
@@ -220,31 +257,40 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end:
     those that have ended (solved, certified infeasible, failed) are frozen.
     """
     H = problem.plan.H
+
+    def vary(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None]:
+        if p.guard is None:
+            step = lambda k, state: problem.stepper(first + k, once=True)(state)  # noqa: E731
+            return p.state, jax.lax.fori_loop(p.k, stop, step, p.state), None
+        state, guard, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
+        return p.state, state, guard
+
     if H:
-        progress = _loop(
-            problem,
-            progress,
-            limits,
-            jnp.minimum(H - first, end),
-            lambda k, carried: varied(problem, first + k, *carried),
-            False,
-        )
-    steady = problem.stepper(H)
-    return _loop(problem, progress, limits, end, lambda k, carried: (steady(carried[0]), carried[1]), True)
+        progress = _loop(problem, progress, limits, jnp.minimum(H - first, end), vary, False)
+    step = problem.stepper(H)
+
+    def stay(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None]:
+        previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
+        return previous, step(previous), p.guard
+
+    return _loop(problem, progress, limits, end, stay, True)
 
 
-def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, take: Any, steady: bool) -> Progress:
-    """Blocks of steps, a check after each, in one phase of the schedule."""
+def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, advance: Any, steady: bool) -> Progress:
+    """Blocks of steps, a check after each, in one phase of the schedule.
+
+    `advance(progress, stop)` gives the states before the last of the steps up to `stop` (that matters in the steady
+    state alone) and after it, and the guard.
+    """
 
     def going(p: Progress):
         return (p.k < end) & jnp.any(p.status == Status.RUNNING)
 
     def block(p: Progress) -> Progress:
-        last = jnp.minimum(p.k + limits.check_every, end) - 1
-        previous = jax.lax.fori_loop(p.k, last, take, (p.state, p.guard))
-        state, guard = take(last, previous)
+        stop = jnp.minimum(p.k + limits.check_every, end)
+        previous, state, guard = advance(p, stop)
         p = eqx.tree_at(lambda p: p.guard, p, guard, is_leaf=lambda x: x is None)
-        return _check(problem, p, previous[0], state, limits, last + 1, steady)
+        return _check(problem, p, previous, state, limits, stop, steady)
 
     return jax.lax.while_loop(going, block, progress)
 
@@ -252,10 +298,6 @@ def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, take: 
 def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Limits, k: Any, steady: bool) -> Progress:
     """Judge the running instances at iteration k and freeze those that have ended."""
     running = p.status == Status.RUNNING
-
-    def keep(new: Any, old: Any, where: Any) -> Any:
-        # Leaves without an instance axis (flags shared by the stack) always move on.
-        return jax.tree.map(lambda a, b: jnp.where(where, a, b) if jnp.ndim(a) >= where.ndim else a, new, old)
 
     residuals = problem.residuals(state)
     violation = residuals.violation(limits.eps_abs, limits.eps_rel)
@@ -275,11 +317,11 @@ def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Lim
     better = running & (violation < p.best_violation)
     return Progress(
         k=k,
-        state=keep(state, p.state, running),
+        state=_where(running, state, p.state),
         guard=p.guard,
-        previous=keep(previous, p.previous, running),
-        best=keep(state, p.best, better),
-        report=keep(_report(residuals), p.report, better),
+        previous=_where(running, previous, p.previous),
+        best=_where(better, state, p.best),
+        report=_where(better, _report(residuals), p.report),
         best_violation=jnp.where(better, violation, p.best_violation),
         status=jnp.where(running, status, p.status),
         suspect=suspect,

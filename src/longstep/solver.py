@@ -1,16 +1,15 @@
 """Solver: a family, an algorithm and a schedule, with every factorization made in advance."""
 
 import functools
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import jax
 import numpy as np
 
-from . import programs
+from . import devices, programs
 from .algorithms.base import Algorithm
 from .algorithms.default import default_algorithm
 from .families.base import Family
@@ -23,6 +22,9 @@ from .schedules.schedule import Schedule, check_schedule, constant
 from .solution import History, Point, Solution, Status
 from .training.train import Training
 
+if TYPE_CHECKING:
+    from .codegen import CompiledSolver
+
 
 class Solver:
     """Solves instances of one family with one schedule. Everything that depends on θ is computed here, once.
@@ -33,6 +35,10 @@ class Solver:
     The `safeguard` watches the step-varying phase: where the objective (or the residual) did not fall over a block of
     the schedule, an instance returns to the block's start and goes on with safe hyperparameters; `"step"` takes back
     single steps after which it grew tenfold; None trusts the schedule. `Solution.safeguarded` tells where it acted.
+
+    `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
+    faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
+    needs it, makes up for the rest: solutions are as accurate as before.
 
     >>> import numpy as np
     >>> from longstep import QP, Solver
@@ -50,6 +56,7 @@ class Solver:
         *,
         algorithm: Algorithm | None = None,
         safeguard: Literal["block", "step"] | None = "block",
+        factors: Literal["float32", "float64"] | None = None,
         **values: float,
     ):
         self.family, self.record = family, None
@@ -68,7 +75,9 @@ class Solver:
         if safeguard not in ("block", "step", None):
             raise ValueError(f"safeguard must be 'block', 'step' or None, got {safeguard!r}")
         self.safeguard = safeguard
-        self.plan = make_plan(self.algorithm, family, self.schedule, safeguard)
+        self.factors = _precision(factors, family, self.algorithm)
+        precision = None if self.factors is None else np.dtype(self.factors)
+        self.plan = make_plan(self.algorithm, family, self.schedule, safeguard, precision)
         leaves, structure = jax.tree.flatten((self.algorithm, family, self.plan))
         self._leaves, self._key = tuple(leaves), programs.Key(structure)
         # Bound methods of Equinox modules are pytrees and cost a traversal of the family at every call.
@@ -105,7 +114,8 @@ class Solver:
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         encoded = self._take(self._encode(self._single(parameter)), 0)
         start = None if warm_start is None else self._start(warm_start, ())
-        return _solution(self._solve(encoded, start, limits, budget, clock), clock.elapsed(), self.family.layout)
+        ended = self._solve(encoded, start, limits, budget, clock, self._leaves)
+        return _solution(ended, clock.elapsed(), self.family.layout)
 
     def solve_batch(
         self,
@@ -123,8 +133,9 @@ class Solver:
     ) -> Solution:
         """Solve many instances at once; like `solve`, with a leading axis of instances in and out.
 
-        They run as columns of shared matrix products, `chunk` at a time: by default 512 on CPUs, with as many threads
-        as there are cores, and 100,000 on accelerators. A time limit is for the whole batch.
+        They run as columns of shared matrix products, `chunk` at a time: by default 512 on a CPU, with as many threads
+        as there are cores, and on accelerators 100,000 for each, or as many as fit. Where JAX sees several devices, the
+        instances are spread over all of them. A time limit is for the whole batch.
         """
         clock, budget = _Clock(time_limit), _Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
@@ -132,9 +143,9 @@ class Solver:
         count = self._count(parameters)
         if count == 0:
             raise ValueError("the batch is empty")
-        on_cpu = jax.default_backend() == "cpu"
         if chunk is None:
-            chunk = 512 if on_cpu else 100_000
+            numbers = self.family.n + 2 * getattr(self.family, "m", 0)
+            chunk = devices.chunk(numbers, self.family.dtype.itemsize)
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         start = None if warm_start is None else self._start(warm_start, (count,))
@@ -142,12 +153,12 @@ class Solver:
         def piece(index: int, width: int) -> "_Ended":
             # Padding with the last instance keeps the number of compiled shapes small.
             padded = np.minimum(np.arange(index, index + width), count - 1)
-            encoded = self._encode(self._select(parameters, padded))
-            part = None if start is None else jax.tree.map(lambda a: a[..., padded], start)
-            return self._solve(encoded, part, limits, budget, clock)
+            encoded = devices.spread(self._encode(self._select(parameters, padded)), self.family.instance_axis)
+            part = None if start is None else devices.spread(jax.tree.map(lambda a: a[..., padded], start), -1)
+            return self._solve(encoded, part, limits, budget, clock, self._everywhere)
 
-        workers = (os.cpu_count() or 1) if on_cpu else 1
-        pieces = _pieces(count, chunk, workers)
+        workers = devices.workers()
+        pieces = _pieces(count, chunk, workers, len(jax.devices()))
         if workers > 1 and len(pieces) > 1:
             # The compiled program releases the interpreter, and pieces that fit the cache beat one wide product.
             parts = list(_threads(workers).map(lambda p: piece(*p), pieces))
@@ -178,6 +189,17 @@ class Solver:
             parameters
         )
 
+    def compile(
+        self, backend: Literal["c"] = "c", *, precision: Literal["double", "float"] = "double", method: str = "auto"
+    ) -> "CompiledSolver | Solver":
+        """This solver as C, built with the machine's compiler and kept in the cache; see `longstep.codegen`.
+
+        For one instance at a time it is many times faster. Without a compiler: a warning, and this solver itself.
+        """
+        from .codegen import compile_solver
+
+        return compile_solver(self, backend, precision, method)
+
     @property
     def name(self) -> str:
         """The algorithm, and how many of its steps are learned."""
@@ -185,9 +207,10 @@ class Solver:
         return kind if not len(self.schedule) else f"{kind}, {len(self.schedule)} step-varying steps"
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family, the algorithm, the schedule and the safeguard: all that the iterates depend on."""
+        """A SHA-256 of the family, the algorithm, the schedule, the safeguard and the factors' precision: all that the
+        iterates depend on."""
         parts = (type(self.algorithm).__name__, self.schedule.to_json(), self.safeguard)
-        return content_hash(self.family.content_hash(), parts)
+        return content_hash(self.family.content_hash(), parts if self.factors is None else (*parts, self.factors))
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.files`."""
@@ -209,6 +232,10 @@ class Solver:
             f"Solver({type(f).__name__}(n={f.n}{rows}, {f.dtype}), {type(self.algorithm).__name__}, "
             f"{len(self.schedule)} step-varying steps)"
         )
+
+    @functools.cached_property
+    def _everywhere(self) -> tuple:
+        return devices.everywhere(self._leaves)
 
     def _first(self, start: Point | None) -> int:
         return 0 if start is None or self.schedule.warm else len(self.schedule)
@@ -243,29 +270,31 @@ class Solver:
         x = convert("x", warm.x, self.family.n)
         return Point(x, convert("y", warm.y, m), convert("s", warm.s, m))
 
-    def _solve(self, encoded: Any, start: Point | None, limits: Limits, budget: "_Budget", clock: "_Clock") -> "_Ended":
+    def _solve(
+        self, encoded: Any, start: Point | None, limits: Limits, budget: "_Budget", clock: "_Clock", leaves: tuple
+    ) -> "_Ended":
         first, max_iter = self._first(start), budget.max_iter
         if budget.fixed:
-            progress, point = programs.exactly(self._key, max_iter, first, self._leaves, encoded, start, limits)
+            progress, point = programs.exactly(self._key, max_iter, first, leaves, encoded, start, limits)
         elif clock.limit is None:
-            progress, point = programs.whole(self._key, self._leaves, encoded, start, limits, first, max_iter)
+            progress, point = programs.whole(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            progress, k = programs.opened(self._key, self._leaves, encoded, start, limits), 0
+            progress, k = programs.opened(self._key, leaves, encoded, start, limits), 0
             # No step yet: this compiles, where it must, before the clock is started.
-            progress = programs.advanced(self._key, self._leaves, encoded, progress, limits, first, 0)
+            progress = programs.advanced(self._key, leaves, encoded, progress, limits, first, 0)
             clock.start()
             # Chunks of steps that are short against any sensible limit, with a look at the clock between them.
             while k < max_iter and not clock.over() and np.any(np.asarray(progress.status) == Status.RUNNING):
                 k = min(k + max(int(np.asarray(limits.check_every)), 20), max_iter)
-                progress = programs.advanced(self._key, self._leaves, encoded, progress, limits, first, k)
-            point = programs.extracted(self._key, self._leaves, encoded, progress)
+                progress = programs.advanced(self._key, leaves, encoded, progress, limits, first, k)
+            point = programs.extracted(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter
         left = Status.TIME_LIMIT if timed_out else Status.ITERATION_LIMIT
         status = np.asarray(progress.status)
         status = np.where(status == Status.RUNNING, left, status)
         rays = None
         if np.isin(status, (Status.PRIMAL_INFEASIBLE, Status.DUAL_INFEASIBLE)).any():
-            rays = programs.rays(self._key, self._leaves, encoded, progress)
+            rays = programs.rays(self._key, leaves, encoded, progress)
         # Everything has its instances, if several, on the last axis here.
         return {
             "x": np.asarray(point.x),
@@ -282,6 +311,17 @@ class Solver:
 
 
 _Ended: TypeAlias = dict[str, Any]
+
+
+def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["float32"] | None:
+    """What the factors are kept in, where that is not the family's own precision."""
+    if factors not in (None, "float32", "float64"):
+        raise ValueError(f"factors must be 'float32', 'float64' or None, got {factors!r}")
+    if factors is not None and not algorithm.factor_size(family):
+        raise ValueError(f"{type(algorithm).__name__} has no factorizations: leave factors={factors!r} out")
+    if factors == "float64" and family.dtype == np.float32:
+        raise ValueError("a float32 family keeps its factors in float32; make the family with dtype='float64'")
+    return "float32" if factors == "float32" and family.dtype != np.float32 else None
 
 
 def _flags(safe: Any, *shape: int) -> np.ndarray:
@@ -333,13 +373,15 @@ def _solution(ended: _Ended, seconds: float, layout: Layout | None) -> Solution:
     return Solution(**fields, time=seconds, layout=layout)
 
 
-def _pieces(count: int, largest: int, workers: int) -> list[tuple[int, int]]:
-    """(start, width) of equal pieces, one shape for all of them, widths rounded up so that few shapes are compiled."""
+def _pieces(count: int, largest: int, workers: int, parts: int) -> list[tuple[int, int]]:
+    """(start, width) of equal pieces, one shape for all of them, widths rounded up so that few shapes are compiled, and
+    to a multiple of the `parts` in which each is spread."""
     number = -(-count // largest)
     if count >= 128:
         number = -(-number // workers) * workers
     width = -(-count // number)
     width = 1 << (width - 1).bit_length() if width <= 64 else -(-width // 4) * 4
+    width = -(-width // parts) * parts
     return [(start, width) for start in range(0, count, width)]
 
 

@@ -31,7 +31,7 @@ class SCSState(eqx.Module):
     v_tau: Float[Array, "*N"]
     carry: Float[Array, "n+m *N"]
     carry_tau: Float[Array, "*N"]
-    first: Bool[Array, ""]
+    first: Bool[Array, "*N"]
 
 
 class SCS(Algorithm):
@@ -110,7 +110,7 @@ class SCS(Algorithm):
     def init(self, family, instance, start):  # noqa: D102
         zero = jnp.zeros((family.n + family.m, *instance.c.shape[1:]), instance.c.dtype)
         one = jnp.ones(instance.c.shape[1:], zero.dtype)
-        first = jnp.asarray(True)
+        first = jnp.ones(one.shape, bool)
         if start is None:
             return SCSState(zero, one, zero, 0 * one, zero, one, first)
         s = family.matrices.scaling

@@ -66,6 +66,11 @@ class Family(eqx.Module):
         """The checked, working instance of one parameter."""
         return self.take(self.instances(self.single(parameter)), 0)
 
+    @property
+    def instance_axis(self) -> int:
+        """Which axis of the arrays of encoded parameters counts the instances."""
+        return -1
+
     def take(self, stacked: Any, index: Any) -> Any:
         """One (an integer index) or some (a slice or index array) of stacked instances or encoded parameters."""
         return jax.tree.map(lambda a: a[..., index], stacked)

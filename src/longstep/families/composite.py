@@ -77,6 +77,10 @@ class Composite(Family):
     def decode(self, encoded: Any) -> Any:  # noqa: D102
         return self.smooth.decode(encoded)
 
+    @property
+    def instance_axis(self) -> int:  # noqa: D102
+        return self.smooth.instance_axis
+
     def take(self, stacked: Any, index: Any) -> Any:  # noqa: D102
         return self.smooth.take(stacked, index)
 

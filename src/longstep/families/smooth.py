@@ -107,6 +107,10 @@ class Smooth(Differentiable):
     def decode(self, encoded: "_Leading") -> "_Leading":  # noqa: D102
         return encoded
 
+    @property
+    def instance_axis(self) -> int:  # noqa: D102
+        return 0
+
     def take(self, stacked: "_Leading", index: Any) -> "_Leading":  # noqa: D102
         several = np.ndim(index) > 0 or isinstance(index, slice)
         return _Leading(jax.tree.map(lambda a: a[index], stacked.x), stacked=several)

@@ -19,6 +19,7 @@ from ..qp import QP
 from .rows import Rows
 
 if TYPE_CHECKING:
+    from ...codegen import CompiledSolver
     from ...solver import Solver
 
 
@@ -135,8 +136,8 @@ class Model:
             c.id: _dual_value(c, found.dual_vars[c.id]) for c in self.problem.constraints if c.id in found.dual_vars
         }
 
-    def cvxpy_solver(self, solver: "Solver", **options: Any) -> Any:
-        """A solver for `problem.solve(solver=…)` out of a longstep Solver of this family.
+    def cvxpy_solver(self, solver: "Solver | CompiledSolver", **options: Any) -> Any:
+        """A solver for `problem.solve(solver=…)` out of a longstep Solver of this family, as it is or compiled.
 
         It sets values, duals and status of the problem it was made for, or of the same problem built again, and
         refuses others. `options` are defaults for `Solver.solve`; `problem.solve(solver=…, eps_abs=…)` overrides them.

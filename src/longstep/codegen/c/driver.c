@@ -1,0 +1,268 @@
+/* The loop: steps, checks, the safeguard, and what is reported. The algorithm is above. */
+
+/* The largest residual in units of its tolerance: solved means <= 1; infinite where one is NaN or infinite. */
+static real violation(const longstep_residuals *r, const longstep_settings *settings)
+{
+    const real value[3] = {r->primal_max, r->dual_max, r->gap};
+    const real scale[3] = {r->primal_scale, r->dual_scale, r->gap_scale};
+    real worst = 0;
+    int32_t bad = 0;
+    for (int i = 0; i < 3; ++i) {
+        const real ratio = value[i] / larger(settings->eps_abs + settings->eps_rel * scale[i], (real)1e-30);
+        bad += wrong(value[i]);
+        worst = larger(worst, ratio > REAL_MAX ? REAL_MAX : ratio);
+    }
+    return bad ? (real)INFINITY : worst;
+}
+
+/* The residuals of the state; known already where the safeguard has just looked at it. */
+static const longstep_residuals *judged(longstep_workspace *work)
+{
+    if (!work->fresh) {
+        residuals(work, &work->residuals);
+        work->fresh = 1;
+    }
+    return &work->residuals;
+}
+
+#if SAFEGUARD
+/* What the safeguard wants to see fall. */
+static real merit(const longstep_residuals *r)
+{
+    const real worst = larger(r->primal, r->dual);
+    return r->primal != r->primal ? r->primal : worst;
+}
+
+static void watch(longstep_workspace *work)
+{
+    work->anchored = *judged(work);
+    work->merit = merit(&work->anchored);
+    memcpy(&work->past.anchor, &work->state, sizeof work->state);
+}
+
+/* Where the merit did not fall the state goes back to the anchor, and takes safe steps from then on. Copies go one way or
+ * the other, so that the work is the same. */
+static void settle(longstep_workspace *work)
+{
+    const longstep_residuals *r = judged(work);
+    const real now = merit(r), scale = r->primal_scale > r->dual_scale ? r->primal_scale : r->dual_scale;
+    /* Written so that NaN fails. */
+    const int failed = !(now <= GROWTH * work->merit + ROOT_EPSILON * (1 + scale)) & !work->safe;
+    longstep_state *const states[2] = {&work->past.anchor, &work->state};
+    longstep_residuals *const judgements[2] = {&work->anchored, &work->residuals};
+    const real merits[2] = {now, work->merit};
+    memcpy(states[failed], states[!failed], sizeof work->state);
+    memcpy(judgements[failed], judgements[!failed], sizeof work->residuals);
+    work->merit = merits[failed];
+    work->safe |= failed;
+}
+#endif
+
+/* Step k of the step-varying phase, guarded. */
+static void vary(longstep_workspace *work, int32_t k)
+{
+#if SAFEGUARD == 2
+    work->anchored = *judged(work);
+    memcpy(&work->past.anchor, &work->state, sizeof work->state);
+#endif
+    step(work, work->safe ? HORIZON : k);
+    work->fresh = 0;
+#if SAFEGUARD == 2
+    settle(work);
+#elif SAFEGUARD == 1
+    if (ends[k]) settle(work);
+#else
+    (void)k;
+#endif
+}
+
+static void stay(longstep_workspace *work)
+{
+    step(work, HORIZON);
+    work->fresh = 0;
+}
+
+static void keep_best(longstep_workspace *work)
+{
+    remember(work);
+    work->objective = work->residuals.objective;
+    work->primal_residual = work->residuals.primal_max;
+    work->dual_residual = work->residuals.dual_max;
+}
+
+/* Judge the state at iteration k. */
+static void check(longstep_workspace *work, const longstep_settings *settings, int steady)
+{
+    const longstep_residuals *r = judged(work);
+    const real v = violation(r, settings);
+    const int failed = !(v <= REAL_MAX) && (steady || !SAFEGUARD);
+    int32_t status = failed ? LONGSTEP_NUMERICAL_FAILURE : LONGSTEP_RUNNING, suspect = 0;
+    if (steady && !(v <= 1)) {
+        /* While the hyperparameters vary, differences of iterates say nothing about rays. */
+        suspect = infeasible(work, settings->eps_infeasible);
+        if (suspect == work->suspect && !failed && suspect) status = suspect;
+    }
+    if (v <= 1) status = LONGSTEP_SOLVED;
+    if (v < work->best_violation) {
+        work->best_violation = v;
+        keep_best(work);
+    }
+    work->suspect = suspect;
+    work->status = status;
+    work->iterations = work->k;
+}
+
+/* Blocks of steps, a check after each, in one phase of the schedule. */
+static void phase(longstep_workspace *work, const longstep_settings *settings, int32_t end, int steady)
+{
+    while (work->k < end && work->status == LONGSTEP_RUNNING) {
+        const int32_t left = end - work->k;
+        const int32_t last = work->k + (settings->check_every < left ? settings->check_every : left) - 1;
+        while (work->k < last) {
+            if (steady) stay(work);
+            else vary(work, work->first + work->k);
+            ++work->k;
+        }
+        if (steady) {
+            keep_previous(work);
+            stay(work);
+        } else {
+            vary(work, work->first + work->k);
+        }
+        ++work->k;
+        check(work, settings, steady);
+    }
+}
+
+/* The instance, the start, and nothing judged yet. */
+static longstep_status prepare(longstep_workspace *work, const longstep_settings *settings, const real *parameter,
+                            const longstep_start *start)
+{
+    work->k = work->iterations = work->suspect = work->safe = work->fresh = 0;
+    work->status = LONGSTEP_BAD_INPUT;
+    work->first = start != NULL && !LONGSTEP_WARM ? HORIZON : 0;
+    if (settings->check_every < 1 || settings->max_iter < 0 || settings->steps < -1 || !(settings->eps_abs >= 0) ||
+        !(settings->eps_rel >= 0) || !(settings->eps_infeasible >= 0)) {
+        return LONGSTEP_BAD_INPUT;
+    }
+    if (settings->steps < 0 && settings->eps_abs < LONGSTEP_LEAST_EPS && settings->eps_rel < LONGSTEP_LEAST_EPS) {
+        work->status = LONGSTEP_BAD_TOLERANCE;
+        return LONGSTEP_BAD_TOLERANCE;
+    }
+    if (!load(work, parameter)) return LONGSTEP_BAD_INPUT;
+    start_from(work, start);
+    work->status = LONGSTEP_RUNNING;
+    return LONGSTEP_RUNNING;
+}
+
+longstep_status longstep_begin(longstep_workspace *work, const longstep_settings *settings, const real *parameter,
+                               const longstep_start *start)
+{
+    if (prepare(work, settings, parameter, start) != LONGSTEP_RUNNING) return (longstep_status)work->status;
+#if SAFEGUARD
+    watch(work);
+#endif
+    const real v = violation(judged(work), settings);
+    work->best_violation = v <= REAL_MAX ? v : (real)INFINITY;
+    keep_best(work);
+    if (v <= 1) work->status = LONGSTEP_SOLVED;
+    return (longstep_status)work->status;
+}
+
+longstep_status longstep_advance(longstep_workspace *work, const longstep_settings *settings, int32_t more)
+{
+    const int32_t left = settings->max_iter - work->k;
+    const int32_t end = work->k + (more < left ? more : left);
+    const int32_t varying = HORIZON - work->first;
+    if (work->status == LONGSTEP_RUNNING) phase(work, settings, varying < end ? varying : end, 0);
+    if (work->status == LONGSTEP_RUNNING) phase(work, settings, end, 1);
+    return (longstep_status)work->status;
+}
+
+static longstep_status report(longstep_workspace *work, longstep_result *result)
+{
+    result->objective = work->objective;
+    result->primal_residual = work->primal_residual;
+    result->dual_residual = work->dual_residual;
+    result->status = work->status;
+    result->iterations = work->iterations;
+    result->safeguarded = work->safe;
+    result->outside = work->outside;
+    return (longstep_status)work->status;
+}
+
+longstep_status longstep_finish(longstep_workspace *work, const longstep_settings *settings, longstep_result *result)
+{
+    if (work->status >= LONGSTEP_BAD_INPUT) {
+        memset(result, 0, sizeof *result);
+        result->status = work->status;
+        return (longstep_status)work->status;
+    }
+    if (work->status == LONGSTEP_RUNNING) {
+        work->status = work->k < settings->max_iter ? LONGSTEP_TIME_LIMIT : LONGSTEP_ITERATION_LIMIT;
+    }
+    extract_best(work, result);
+    return report(work, result);
+}
+
+/* Exactly so many steps and no check on the way. */
+static longstep_status fixed(longstep_workspace *work, const longstep_settings *settings, longstep_result *result)
+{
+    const int32_t count = settings->steps, most = HORIZON - work->first;
+    const int32_t varying = most < count ? most : count;
+#if SAFEGUARD
+    if (varying) watch(work);
+#endif
+    for (int32_t k = 0; k < varying; ++k) vary(work, work->first + k);
+#if SAFEGUARD == 1
+    if (varying && count < most) settle(work);
+#endif
+    for (int32_t k = varying; k < count; ++k) stay(work);
+    const real v = violation(judged(work), settings);
+    work->status = LONGSTEP_ITERATION_LIMIT;
+    work->status += (LONGSTEP_SOLVED - LONGSTEP_ITERATION_LIMIT) * (v <= 1);
+    work->status += (LONGSTEP_NUMERICAL_FAILURE - LONGSTEP_ITERATION_LIMIT) * !(v <= REAL_MAX);
+    work->k = work->iterations = count;
+    work->objective = work->residuals.objective;
+    work->primal_residual = work->residuals.primal_max;
+    work->dual_residual = work->residuals.dual_max;
+    extract_state(work, result);
+    return report(work, result);
+}
+
+longstep_status longstep_solve_from(longstep_workspace *work, const longstep_settings *settings, const real *parameter,
+                                    const longstep_start *start, longstep_result *result)
+{
+    if (settings->steps >= 0) {
+        if (prepare(work, settings, parameter, start) == LONGSTEP_RUNNING) return fixed(work, settings, result);
+        return longstep_finish(work, settings, result);
+    }
+    longstep_begin(work, settings, parameter, start);
+    longstep_advance(work, settings, settings->max_iter);
+    return longstep_finish(work, settings, result);
+}
+
+longstep_status longstep_solve(longstep_workspace *work, const longstep_settings *settings, const real *parameter,
+                               longstep_result *result)
+{
+    return longstep_solve_from(work, settings, parameter, NULL, result);
+}
+
+void longstep_defaults(longstep_settings *settings)
+{
+    settings->eps_abs = settings->eps_rel = (real)1e-4;
+    settings->eps_infeasible = EPS_INFEASIBLE;
+    settings->max_iter = 10000;
+    settings->check_every = 5;
+    settings->steps = -1;
+}
+
+size_t longstep_workspace_bytes(void)
+{
+    return sizeof(longstep_workspace);
+}
+
+size_t longstep_result_bytes(void)
+{
+    return sizeof(longstep_result);
+}

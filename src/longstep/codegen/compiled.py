@@ -1,0 +1,285 @@
+"""CompiledSolver: the generated C of a solver behind the solver's own `solve` and `solve_batch`."""
+
+import ctypes
+import math
+import os
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..solution import Point, Solution, Status
+from .build import NoCompilerError, shared_library
+from .code import Code, write_code
+from .inputs import Inputs
+from .library import BAD_INPUT, Library, Slot, Start
+
+_STATUS = tuple(Status)
+_INFEASIBLE = (Status.PRIMAL_INFEASIBLE, Status.DUAL_INFEASIBLE)
+
+
+class CompiledSolver:
+    """A solver in C, built by the machine's compiler; `Solver.compile` makes it.
+
+    `solve` and `solve_batch` have the meaning, the defaults and the results of the solver's own, up to rounding, in the
+    precision it was compiled for. One instance takes some microseconds more than its steps; a batch is spread over
+    threads. `code` tells the linear algebra that was chosen and the bytes of constants (ROM) and workspace (RAM).
+    """
+
+    def __init__(self, solver: Any, precision: str, method: str, cache: "str | Path | bool"):
+        self.solver, self.family, self.precision = solver, solver.family, precision
+        self.code: Code = write_code(solver, "longstep", precision, method)
+        self.library = Library(shared_library(self.code, cache), self.code)
+        self._inputs = Inputs(self.family, self.code.problem, self.library.dtype)
+        self._slots: list[Slot] = []
+        self._layout = self.family.layout
+
+    @property
+    def schedule(self) -> Any:
+        """The schedule that was compiled."""
+        return self.solver.schedule
+
+    def solve(
+        self,
+        parameter: Any,
+        *,
+        warm_start: "Solution | Point | None" = None,
+        eps_abs: float = 1e-4,
+        eps_rel: float = 1e-4,
+        max_iter: int = 10_000,
+        steps: int | None = None,
+        time_limit: float | None = None,
+        check_every: int = 5,
+        eps_infeasible: float | None = None,
+    ) -> Solution:
+        """Solve one instance, as `Solver.solve` does."""
+        begin = time.perf_counter()
+        settings = self._settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
+        # Taken and put back in one operation each, so that threads never share one.
+        slot = self._slots.pop() if self._slots else Slot(self.library)
+        try:
+            slot.set(*settings)
+            if not self._inputs.load(parameter, slot.parameter):
+                return self.solver.solve(
+                    parameter, warm_start=warm_start, time_limit=time_limit, **_options(settings, steps)
+                )
+            start = None if warm_start is None else self._start(warm_start)
+            at = None if start is None else ctypes.addressof(start)
+            if time_limit is None:
+                self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, at, slot.result_at)
+            else:
+                self._timed(slot, at, time.perf_counter() + time_limit)
+            return self._solution(slot, parameter, begin)
+        finally:
+            self._slots.append(slot)
+
+    def solve_batch(
+        self,
+        parameters: Any,
+        *,
+        warm_start: "Solution | Point | None" = None,
+        eps_abs: float = 1e-4,
+        eps_rel: float = 1e-4,
+        max_iter: int = 10_000,
+        steps: int | None = None,
+        time_limit: float | None = None,
+        check_every: int = 5,
+        eps_infeasible: float | None = None,
+        threads: int | None = None,
+    ) -> Solution:
+        """Solve many instances, as `Solver.solve_batch` does, on so many `threads` (by default one a core).
+
+        A time limit is for the whole batch; instances that it leaves no time for keep their start.
+        """
+        begin = time.perf_counter()
+        settings = self._settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
+        values = self._inputs.batch(parameters)
+        if values is None:
+            return self.solver.solve_batch(
+                parameters, warm_start=warm_start, time_limit=time_limit, **_options(settings, steps)
+            )
+        count = len(values)
+        if count == 0:
+            raise ValueError("the batch is empty")
+        start = [None] * 3 if warm_start is None else self._starts(warm_start, count)
+        results = np.zeros((count, self.library.result_bytes), np.uint8)
+        deadline = None if time_limit is None else begin + time_limit
+
+        def piece(first: int, last: int) -> None:
+            slot = Slot(self.library)
+            slot.set(*settings)
+            if deadline is None:
+                at = [None if a is None else a[first:].ctypes.data for a in (values, *start, results)]
+                self.library.solve_many(slot.work, slot.settings_at, int(last - first), *at)
+                return
+            for k in range(first, last):
+                slot.parameter[:] = values[k]
+                one = None if start[0] is None else Start.of(*(None if a is None else a[k] for a in start))
+                self._timed(slot, None if one is None else ctypes.addressof(one), deadline)
+                results[k] = slot.result
+
+        workers = min(threads or os.cpu_count() or 1, count)
+        # More pieces than threads, because instances may take very different numbers of steps.
+        edges = np.linspace(0, count, (min(count, 8 * workers) if workers > 1 else 1) + 1).astype(int)
+        if workers == 1:
+            piece(0, count)
+        else:
+            with ThreadPoolExecutor(workers, thread_name_prefix="longstep") as pool:
+                list(pool.map(piece, edges[:-1], edges[1:]))
+        return self._solutions(results, values, start, settings, parameters, begin)
+
+    def _settings(
+        self,
+        eps_abs: float,
+        eps_rel: float,
+        eps_infeasible: float | None,
+        max_iter: int,
+        check_every: int,
+        steps: int | None,
+        time_limit: float | None,
+    ) -> tuple[float, float, float, int, int, int]:
+        """What the C code takes, checked as the solver checks it."""
+        if steps is not None and time_limit is not None:
+            raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
+        if time_limit is not None and not time_limit > 0:
+            raise ValueError(f"time_limit must be positive seconds or None, got {time_limit}")
+        count = int(max_iter if steps is None else steps)
+        if not 0 <= count <= 1_000_000_000:
+            raise ValueError(f"the number of steps must not be negative or over 1,000,000,000, got {count}")
+        eps, inf = self.code.problem.eps_infeasible if eps_infeasible is None else eps_infeasible, math.inf
+        if not (0 <= eps_abs < inf and 0 <= eps_rel < inf and 1 <= check_every <= 1_000_000_000 and 0 <= eps < 1):
+            self.solver._limits(eps_abs, eps_rel, eps_infeasible, check_every)
+        least = self.code.least_eps
+        if steps is None and eps_abs < least and eps_rel < least:
+            raise ValueError(
+                f"eps_abs = {eps_abs:g} and eps_rel = {eps_rel:g} are both less than {least:g}, which single precision "
+                'does not reach. Loosen one of them, or use precision="double"'
+            )
+        return eps_abs, eps_rel, eps, count, check_every, -1 if steps is None else count
+
+    def _timed(self, slot: Slot, start: int | None, deadline: float) -> None:
+        """A solve in chunks of steps that are short against any sensible limit, with a look at the clock between."""
+        library, settings = self.library, slot.settings
+        chunk, left = max(settings.check_every, 20), settings.max_iter
+        status = library.begin(slot.work, slot.settings_at, slot.parameter_at, start)
+        while status == Status.RUNNING and left > 0 and time.perf_counter() < deadline:
+            status = library.advance(slot.work, slot.settings_at, chunk)
+            left -= chunk
+        library.finish(slot.work, slot.settings_at, slot.result_at)
+
+    def _start(self, warm: "Solution | Point") -> Start:
+        point = self.solver._start(warm, ())
+        dtype = self.library.dtype
+        return Start.of(*(None if a is None else np.ascontiguousarray(a, dtype) for a in (point.x, point.y, point.s)))
+
+    def _starts(self, warm: "Solution | Point", count: int) -> list[np.ndarray | None]:
+        point, dtype = self.solver._start(warm, (count,)), self.library.dtype
+        # The solver has instances on the last axis.
+        return [None if a is None else np.ascontiguousarray(a.T, dtype) for a in (point.x, point.y, point.s)]
+
+    def _solution(self, slot: Slot, parameter: Any, begin: float) -> Solution:
+        status, iterations, safeguarded, outside = slot.integers.tolist()
+        if status == BAD_INPUT:
+            raise self._inputs.refusal(self.family.single(parameter))
+        x, y, s, rest = self.library.cuts
+        out = slot.reals.copy()
+        ray_x, ray_y = self._rays(slot, status) if status in _INFEASIBLE else (None, None)
+        seen = self.solver.seen
+        if seen is not None and not self.code.problem.mapped:
+            outside = seen.outside(self.family.take(self.family.encode(self.family.single(parameter)), 0))
+        return Solution(
+            out[x],
+            out[y],
+            out[s],
+            out[rest, ...],
+            _STATUS[status],
+            np.asarray(iterations, np.int32),
+            np.asarray(safeguarded > 0),
+            out[rest + 1, ...],
+            out[rest + 2, ...],
+            ray_x,
+            ray_y,
+            time.perf_counter() - begin,
+            None if seen is None else np.asarray(outside, bool),
+            self._layout,
+        )
+
+    def _rays(self, slot: Slot, status: int) -> tuple[np.ndarray, np.ndarray]:
+        """The certificate of the slot's last solve, and NaN for the other one."""
+        x, y = np.zeros(self.library.n, self.library.dtype), np.zeros(self.library.rows, self.library.dtype)
+        self.library.ray(slot.work, x.ctypes.data, y.ctypes.data)
+        (y if status == Status.DUAL_INFEASIBLE else x)[:] = np.nan
+        return x, y[: self.library.m]
+
+    def _solutions(
+        self, results: np.ndarray, values: np.ndarray, start: list, settings: tuple, parameters: Any, begin: float
+    ) -> Solution:
+        reals, integers = self.library.split(results)
+        status, iterations, safeguarded, outside = (np.ascontiguousarray(a) for a in integers.T)
+        wrong = np.flatnonzero(status == BAD_INPUT)
+        if wrong.size:
+            raise self._inputs.refusal(self.family.select(self.family.vectors(parameters), wrong[:1]))
+        x, y, s, rest = self.library.cuts
+        ray_x = ray_y = None
+        infeasible = np.flatnonzero(np.isin(status, _INFEASIBLE))
+        if infeasible.size:
+            shapes = (len(status), self.library.n), (len(status), self.library.m)
+            ray_x, ray_y = (np.full(shape, np.nan, self.library.dtype) for shape in shapes)
+            slot = Slot(self.library)
+            slot.set(*settings)
+            # The workspace had other instances since; these few are solved again.
+            for k in infeasible:
+                slot.parameter[:] = values[k]
+                one = None if start[0] is None else Start.of(*(None if a is None else a[k] for a in start))
+                at = None if one is None else ctypes.addressof(one)
+                self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, at, slot.result_at)
+                ray_x[k], ray_y[k] = self._rays(slot, int(status[k]))
+        seen = self.solver.seen
+        if seen is not None and not self.code.problem.mapped:
+            outside = seen.outside(self.family.encode(self.family.vectors(parameters)))
+        return Solution(
+            x=reals[:, x],
+            y=reals[:, y],
+            s=reals[:, s],
+            objective=reals[:, rest],
+            status=status,
+            iterations=iterations,
+            safeguarded=safeguarded > 0,
+            primal_residual=reals[:, rest + 1],
+            dual_residual=reals[:, rest + 2],
+            ray_x=ray_x,
+            ray_y=ray_y,
+            time=time.perf_counter() - begin,
+            outside=None if seen is None else np.asarray(outside, bool),
+            layout=self._layout,
+        )
+
+    def __repr__(self) -> str:
+        return f"CompiledSolver({self.solver!r}, {self.precision}, {self.code.linear.words})"
+
+
+def compile_solver(solver: Any, backend: str, precision: str, method: str) -> Any:
+    """`Solver.compile`."""
+    if backend != "c":
+        raise ValueError(f"the only backend is 'c', got {backend!r}")
+    try:
+        return CompiledSolver(solver, precision, method, cache=True)
+    except NoCompilerError as error:
+        warnings.warn(f"{error}. The solver stays as it is, in JAX", stacklevel=3)
+        return solver
+
+
+def _options(settings: tuple, steps: int | None) -> dict[str, Any]:
+    """The settings as the solver takes them."""
+    eps_abs, eps_rel, eps_infeasible, count, check_every, _ = settings
+    rest = {"max_iter": count} if steps is None else {"steps": count}
+    return {
+        "eps_abs": eps_abs,
+        "eps_rel": eps_rel,
+        "eps_infeasible": eps_infeasible,
+        "check_every": check_every,
+        **rest,
+    }

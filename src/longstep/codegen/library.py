@@ -1,0 +1,106 @@
+"""A compiled library behind ctypes: workspaces with their buffers, and the calls."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .code import Code
+
+# `<prefix>_status` has the values of `Status`, and two more.
+BAD_INPUT, BAD_TOLERANCE = 7, 8
+
+
+class Start(ctypes.Structure):
+    """`<prefix>_start`, which keeps the arrays that it points to."""
+
+    _fields_ = (("x", ctypes.c_void_p), ("y", ctypes.c_void_p), ("s", ctypes.c_void_p))
+    kept: Any
+
+    @staticmethod
+    def of(*arrays: np.ndarray | None) -> "Start":
+        """From x, y and s; the latter two may be absent."""
+        start = Start(*(None if a is None else a.ctypes.data for a in arrays))
+        start.kept = arrays
+        return start
+
+
+class Library:
+    """The functions of one compiled solver. Calls release the interpreter; each needs a workspace of its own."""
+
+    solve_from: Any
+    begin: Any
+    advance: Any
+    finish: Any
+    solve_many: Any
+    ray: Any
+
+    def __init__(self, path: Path, code: Code):
+        double = code.precision == "double"
+        self.dtype = np.dtype(np.float64 if double else np.float32)
+        self.settings_type = _settings_type(ctypes.c_double if double else ctypes.c_float)
+        self.n, self.m, self.size = code.problem.n, code.problem.constraints, code.problem.size
+        self.rows = max(self.m, 1)
+        self.reals = self.n + 2 * self.rows + 3
+        n, m, rows = self.n, self.m, self.rows
+        self.cuts = slice(0, n), slice(n, n + m), slice(n + rows, n + rows + m), n + 2 * rows
+        self.path, pointer = path, ctypes.c_void_p
+        # Kept: the functions live as long as the library does.
+        self._library = library = ctypes.CDLL(str(path))
+        arguments = {
+            "solve_from": [pointer] * 5,
+            "begin": [pointer] * 4,
+            "advance": [pointer, pointer, ctypes.c_int32],
+            "finish": [pointer] * 3,
+            "solve_many": [pointer, pointer, ctypes.c_int32, *[pointer] * 5],
+            "ray": [pointer] * 3,
+        }
+        for name, types in arguments.items():
+            function = getattr(library, f"{code.prefix}_{name}")
+            function.argtypes, function.restype = types, None if name in ("solve_many", "ray") else ctypes.c_int
+            setattr(self, name, function)
+        sizes = [getattr(library, f"{code.prefix}_{name}") for name in ("workspace_bytes", "result_bytes")]
+        for function in sizes:
+            function.restype = ctypes.c_size_t
+        self.workspace_bytes, self.result_bytes = (int(function()) for function in sizes)
+
+    def split(self, results: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The real numbers and the integers (status, iterations, safeguarded, outside) of result structs (N, bytes)."""
+        width = self.reals * self.dtype.itemsize
+        reals = np.ascontiguousarray(results[..., :width]).view(self.dtype)
+        return reals, np.ascontiguousarray(results[..., width : width + 16]).view(np.int32)
+
+
+class Slot:
+    """One workspace with the buffers around it, for one call at a time."""
+
+    def __init__(self, library: Library):
+        # Whole cache lines: vectors of the workspace then begin where those of another machine would.
+        self.memory = np.zeros(library.workspace_bytes + 64, np.uint8)
+        base = self.memory.ctypes.data
+        self.work = ctypes.c_void_p(base + (-base) % 64)
+        self.settings: Any = library.settings_type()
+        self.settings_at = ctypes.c_void_p(ctypes.addressof(self.settings))
+        self.parameter = np.zeros(library.size, library.dtype)
+        self.parameter_at = ctypes.c_void_p(self.parameter.ctypes.data)
+        self.result = np.zeros(library.result_bytes, np.uint8)
+        self.result_at = ctypes.c_void_p(self.result.ctypes.data)
+        width = library.reals * library.dtype.itemsize
+        self.reals = self.result[:width].view(library.dtype)
+        self.integers = self.result[width : width + 16].view(np.int32)
+        self._last: tuple = ()
+
+    def set(self, *values: float) -> None:
+        """Write the settings, where they are not those of the last call."""
+        if values != self._last:
+            s = self.settings
+            s.eps_abs, s.eps_rel, s.eps_infeasible, s.max_iter, s.check_every, s.steps = values
+            self._last = values
+
+
+def _settings_type(real: Any) -> Any:
+    """`<prefix>_settings`."""
+    reals, integers = ("eps_abs", "eps_rel", "eps_infeasible"), ("max_iter", "check_every", "steps")
+    fields = [*((name, real) for name in reals), *((name, ctypes.c_int32) for name in integers)]
+    return type("Settings", (ctypes.Structure,), {"_fields_": fields})

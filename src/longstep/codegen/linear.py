@@ -1,0 +1,175 @@
+"""The linear system of a step: which factorization is cheapest, its numbers, and the C code that applies it."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from ..linalg.factor import refinements_for
+from . import emit
+from .factors import Piece, factorize_blocks, solve_error
+from .ordering import Blocks, Costs, columns_alone, one_block, sparse_blocks
+from .problem import Problem
+
+METHODS = ("auto", "sparse", "blocks", "inverse")
+# Numbers in one strip of a block, measured on x86: 256 bits.
+LANES = {"double": 4, "float": 8}
+# A block's own overhead and that of an indexed row, in multiplications of a long product; and what an entry of
+# column-wise LDLᵀ costs, where every number is loaded, multiplied and stored alone, and a column.
+_BLOCK, _ROW, _ENTRY, _COLUMN = 20.0, 2.0, 4.0, 6.0
+# Blocks have functions of their own, a few hundred bytes for each shape.
+_MOST_SHAPES, _MOST_BLOCKS = 64, 600
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One method for one size: the order of the unknowns, the numbers of every factor, the code of `solve`."""
+
+    method: str
+    order: Int[np.ndarray, " n"]
+    factors: Float[np.ndarray, "factors size"]
+    code: str
+    words: str
+    refinements: int = 0
+    by_system: bool = False
+
+    @property
+    def spare(self) -> bool:
+        """Whether steps need vectors to keep a right-hand side in."""
+        return self.refinements > 0 or self.by_system
+
+
+def linear_system(problem: Problem, method: str, precision: str) -> Linear:
+    """The factorization by the method that was asked for; `auto` takes the cheapest by the cost model."""
+    fixed = 0 if problem.fixed is None else problem.fixed.nnz
+    by_system = problem.cones is None and problem.P.nnz > problem.A.nnz + fixed + 2 * problem.n
+    pattern = problem.pattern()
+    if pattern.nnz == problem.n:
+        return dataclasses.replace(_diagonal(problem), by_system=by_system)
+    name, blocks = _choice(pattern, method, precision)
+    matrices = [K[blocks.order][:, blocks.order].toarray() for K in map(problem.gram, range(len(problem.shift)))]
+    pieces = [factorize_blocks(K, blocks) for K in matrices]
+    system = _by_columns(blocks, pieces) if name == "sparse" else _in_blocks(blocks, pieces, precision, name)
+    dtype, error = np.dtype(np.float64 if precision == "double" else np.float32), 0.0
+    for K, piece, weights in zip(matrices, pieces, problem.weights, strict=True):
+        error = max(error, solve_error(K, blocks, piece, dtype) * max(1.0, float(weights.max(initial=1.0))))
+    # The rule of the solver's own cached inverses.
+    refinements = refinements_for(error, problem.tolerance(float(np.finfo(dtype).eps)))
+    return dataclasses.replace(system, refinements=refinements, by_system=by_system)
+
+
+def _choice(pattern: sp.csr_array, method: str, precision: str) -> tuple[str, Blocks]:
+    """The method and its blocks."""
+    costs, n = Costs(_BLOCK, _ROW, LANES[precision]), pattern.shape[0]
+    whole = one_block(n)
+    if method == "inverse":
+        return method, whole
+    alone = columns_alone(pattern)
+    if method == "sparse":
+        return method, alone
+    blocks = sparse_blocks(pattern, costs)
+    if method == "blocks":
+        return method, blocks
+    has_functions = len(blocks.rows) <= _MOST_BLOCKS and len(set(blocks.shapes)) <= _MOST_SHAPES
+    options = {
+        "inverse": (whole.cost(costs), whole),
+        "sparse": (2 * _ENTRY * (alone.entries - n) + _COLUMN * n, alone),
+        "blocks": (blocks.cost(costs) if has_functions else np.inf, blocks),
+    }
+    best = min(options, key=lambda name: options[name][0])
+    return best, options[best][1]
+
+
+def _diagonal(problem: Problem) -> Linear:
+    factors = np.stack([1.0 / problem.gram(g).diagonal() for g in range(len(problem.shift))])
+    return Linear("diagonal", np.arange(problem.n), factors, emit.part("diagonal.c"), "a diagonal matrix, inverted")
+
+
+def _by_columns(blocks: Blocks, factors: list[list[Piece]]) -> Linear:
+    first, n = np.cumsum([0, *(r.size for r in blocks.rows)]), len(blocks.rows)
+    values = [np.concatenate([piece.C.ravel() for piece in f] + [piece.M.ravel() for piece in f]) for f in factors]
+    code = (
+        f"#define L_ENTRIES {first[-1]}\n"
+        + emit.integers("int32_t", "L_first", first)
+        + emit.integers(emit.index_type(n), "L_row", np.concatenate(blocks.rows))
+        + emit.part("columns.c")
+    )
+    words = f"sparse LDLᵀ, {first[-1]} entries below the diagonal"
+    return Linear("sparse", blocks.order, np.stack(values), code, words)
+
+
+def _in_blocks(blocks: Blocks, factors: list[list[Piece]], precision: str, name: str) -> Linear:
+    lanes = LANES[precision]
+    values = [np.concatenate([_packed(piece, lanes) for piece in f]) for f in factors]
+    words = f"LDLᵀ in {len(blocks.rows)} dense blocks, {blocks.entries} entries"
+    words = "dense inverse" if name == "inverse" else words
+    return Linear(name, blocks.order, np.stack(values), _block_code(blocks, lanes), words)
+
+
+def _packed(piece: Piece, lanes: int) -> np.ndarray:
+    """C, then M and −C', in strips of so many rows; a diagonal M comes last."""
+    C, M = piece.C, piece.M
+    if M.ndim == 1:
+        return np.concatenate([_strips(C, lanes), _strips(-C.T, lanes), M])
+    return np.concatenate([_strips(C, lanes), _strips(np.hstack([M, -C.T]), lanes)])
+
+
+def _strips(matrix: np.ndarray, lanes: int) -> np.ndarray:
+    rows, columns = matrix.shape
+    padded = np.zeros((_up(rows, lanes), columns))
+    padded[:rows] = matrix
+    return padded.reshape(-1, lanes, columns).transpose(0, 2, 1).ravel()
+
+
+def _block_code(blocks: Blocks, lanes: int) -> str:
+    """A function for each shape of a block, and `solve`, which calls them in order."""
+    forward, backward, place, at = [], [], 0, 0
+    for s, (j, r, diagonal) in enumerate(blocks.shapes):
+        arguments = f"b, {blocks.start[s]}, below + {at}"
+        if r:
+            forward.append(f"    forward_{j}_{r}(factor + {place}, {arguments});")
+        place += _up(r, lanes) * j
+        name = "scaled" if diagonal else "backward"
+        backward.insert(0, f"    {name}_{j}_{r}(factor + {place}, {arguments});")
+        place += _up(j, lanes) * r + j if diagonal else _up(j, lanes) * (j + r)
+        at += r
+    body = "\n".join([*forward, *backward])
+    return "\n".join(
+        [
+            emit.integers(emit.index_type(int(blocks.start[-1])), "below", np.concatenate([*blocks.rows, [0]])),
+            *_functions(blocks, lanes),
+            f"static void solve(const real *restrict factor, real *restrict b)\n{{\n{body}\n}}\n",
+        ]
+    )
+
+
+_ABOUT = """/* Blocks of columns with rows below: b_R -= C b_J forward, x_J = M b_J - C'x_R backward (scaled: M is a
+ * diagonal).
+ * Names have the numbers of columns and rows. Matrices lie in strips of as many rows as a vector has numbers. */
+"""
+
+
+def _functions(blocks: Blocks, lanes: int) -> list[str]:
+    """One function for each shape and direction."""
+    text = [_ABOUT]
+    text += [_function("forward", j, r, lanes) for j, r in sorted({(j, r) for j, r, _ in blocks.shapes if r})]
+    for j, r, diagonal in sorted(set(blocks.shapes)):
+        text.append(_function("scaled" if diagonal else "backward", j, r, lanes))
+    return text
+
+
+def _function(name: str, j: int, r: int, lanes: int) -> str:
+    code = emit.part(f"block_{name}.c")
+    if not r:
+        gather = "    for (int k = 0; k < R_; ++k) x[J_ + k] = b[below[k]];\n"
+        code = code.replace(gather, "    (void)below;\n")
+    sizes = {"J_UP": _up(j, lanes), "R_UP": _up(r, lanes), "J_R": f"{j}_{r}", "J_ + R_": j + r}
+    for token, value in {**sizes, "R_": r, "J_": j, "LANES": lanes}.items():
+        code = code.replace(token, str(value))
+    return code
+
+
+def _up(k: int, lanes: int) -> int:
+    return -(-k // lanes) * lanes

@@ -1,0 +1,179 @@
+"""From the pattern of a symmetric matrix to the blocks of its LDLᵀ factorization: an order, and what goes together.
+
+With the unknowns in the order of elimination, block J with the rows R below it, the factorization is
+
+    forward, in order:         b_R ← b_R − C b_J,          C = L_RJ L_JJ⁻¹
+    backward, in reverse:      x_J = M b_J − Cᵀ x_R,       M = (L_JJ L_JJᵀ)⁻¹
+
+All of it are products with small dense blocks. Blocks of one column are the usual sparse LDLᵀ; one block of all
+columns is the dense inverse. Between the two lies what is fastest: a larger block stores some zeros and is done in
+fewer, longer vector operations. Columns that nothing was eliminated into and that have the same rows below, as
+residuals in least squares have, go together too; their M is diagonal.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Int
+from scipy.sparse.linalg import splu
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a block costs, in units of one multiplication of a long product.
+
+    A block of j columns with r rows below costs  block + entry·(w(r)·j + w(j)·(j + r)) + row·r,  with w(k) the length k
+    rounded up to whole vectors: products are taken column by column, C forward, and M and Cᵀ backward.
+    """
+
+    block: float
+    row: float
+    vector: int
+
+    def __call__(self, columns: int, rows: int, diagonal: bool = False) -> float:
+        """The cost of one block, whose M may be diagonal."""
+        up = -(-rows // self.vector) * self.vector
+        wide = -(-columns // self.vector) * self.vector
+        return self.block + up * columns + wide * ((1 if diagonal else columns) + rows) + self.row * rows
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The order of elimination and its blocks: columns start[s] … start[s+1] of the permuted matrix, and rows below."""
+
+    order: Int[np.ndarray, " n"]
+    start: Int[np.ndarray, " blocks+1"]
+    rows: list[Int[np.ndarray, " r"]]
+    diagonal: list[bool]
+
+    @property
+    def widths(self) -> Int[np.ndarray, " blocks"]:
+        """The number of columns of each block."""
+        return np.diff(self.start)
+
+    @property
+    def entries(self) -> int:
+        """Numbers that one factor has: C and M of every block."""
+        return sum(j * ((1 if diagonal else j) + r) for j, r, diagonal in self.shapes)
+
+    @property
+    def shapes(self) -> list[tuple[int, int, bool]]:
+        """Columns, rows below, and whether M is diagonal, of each block."""
+        sizes = zip(self.widths, self.rows, self.diagonal, strict=True)
+        return [(int(j), r.size, diagonal) for j, r, diagonal in sizes]
+
+    def cost(self, costs: Costs) -> float:
+        """The cost of one solve."""
+        return sum(costs(*shape) for shape in self.shapes)
+
+
+def one_block(n: int) -> Blocks:
+    """The dense inverse."""
+    return Blocks(np.arange(n), np.array([0, n]), [np.zeros(0, int)], [False])
+
+
+def columns_alone(pattern: sp.csr_array) -> Blocks:
+    """Blocks of one column, in minimum degree order: sparse LDLᵀ with the fewest numbers."""
+    order, n = minimum_degree(pattern), pattern.shape[0]
+    return Blocks(order, np.arange(n + 1), eliminated(pattern, order), [False] * n)
+
+
+def sparse_blocks(pattern: sp.csr_array, costs: Costs) -> Blocks:
+    """The cheapest blocks of a few orders: minimum degree, and the order that the unknowns have."""
+    orders = [np.arange(pattern.shape[0]), minimum_degree(pattern)]
+    return min((merged(pattern, order, costs) for order in orders), key=lambda blocks: blocks.cost(costs))
+
+
+def minimum_degree(pattern: sp.csr_array) -> Int[np.ndarray, " n"]:
+    """SuperLU's multiple minimum degree order of a symmetric pattern."""
+    n = pattern.shape[0]
+    off = sp.csc_array(pattern - sp.diags_array(pattern.diagonal()))
+    off.data = np.full(off.nnz, -1.0)
+    # Diagonally dominant, so that nothing is pivoted.
+    matrix = sp.csc_array(off + sp.diags_array(np.asarray(abs(off).sum(axis=1)).ravel() + 1.0))
+    options = {"SymmetricMode": True}
+    factor = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    order = np.empty(n, int)
+    order[factor.perm_c] = np.arange(n)
+    return order
+
+
+def eliminated(pattern: sp.csr_array, order: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " r"]]:
+    """The rows below the diagonal of every column of L, in permuted numbers."""
+    n = pattern.shape[0]
+    permuted = sp.csc_array(pattern[order][:, order])
+    below: list[np.ndarray] = []
+    children: list[list[int]] = [[] for _ in range(n)]
+    for j in range(n):
+        column = permuted.indices[permuted.indptr[j] : permuted.indptr[j + 1]]
+        parts = [column[column > j], *(below[c][below[c] > j] for c in children[j])]
+        below.append(np.unique(np.concatenate(parts)))
+        if below[j].size:
+            children[below[j][0]].append(j)
+    return below
+
+
+def merged(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) -> Blocks:
+    """Blocks of single columns, joined with their parents in the elimination tree wherever that is cheaper.
+
+    The rows of a column are among its parent and the parent's rows, so a joined block has the parent's rows.
+    """
+    below = eliminated(pattern, order)
+    n = len(below)
+    parent = np.array([rows[0] if rows.size else -1 for rows in below])
+    members = [[j] for j in range(n)]
+    owner = np.arange(n)
+    rows = [r.size for r in below]
+    alive, diagonal = np.ones(n, bool), np.zeros(n, bool)
+    for group in _alike(below, parent, costs.vector):
+        members[group[-1]], diagonal[group[-1]] = group, True
+        owner[group], alive[group[:-1]] = group[-1], False
+    changed = True
+    while changed:
+        changed = False
+        for j in range(n):
+            if not alive[j] or parent[j] < 0:
+                continue
+            p = _find(owner, parent[j])
+            a, b = len(members[j]), len(members[p])
+            if costs(a + b, rows[p]) < costs(a, rows[j], diagonal[j]) + costs(b, rows[p]):
+                members[p] = members[j] + members[p]
+                owner[j], alive[j], changed = p, False, True
+    tops = [p for p in range(n) if alive[p]]
+    parents = [_find(owner, parent[p]) if parent[p] >= 0 else -1 for p in tops]
+    return _arranged(order, below, tops, members, parents, diagonal)
+
+
+def _alike(below: list, parent: np.ndarray, least: int) -> list[list[int]]:
+    """Groups of at least so many leaves of the elimination tree that have the same rows below."""
+    groups: dict[bytes, list[int]] = {}
+    for j in np.setdiff1d(np.arange(len(below)), parent):
+        if below[j].size:
+            groups.setdefault(below[j].tobytes(), []).append(int(j))
+    return [group for group in groups.values() if len(group) >= max(least, 2)]
+
+
+def _find(owner: np.ndarray, j: int) -> int:
+    while owner[j] != j:
+        j = int(owner[j])
+    return int(j)
+
+
+def _arranged(order: np.ndarray, below: list, tops: list, members: list, parents: list, diagonal: np.ndarray) -> Blocks:
+    """Blocks in postorder, so that each one's columns are neighbours and come before its parent's."""
+    children: dict[int, list[int]] = {}
+    for top, parent in zip(tops, parents, strict=True):
+        children.setdefault(parent, []).append(top)
+    sequence, stack = [], list(reversed(children.get(-1, [])))
+    while stack:
+        top = stack.pop()
+        sequence.append(top)
+        stack.extend(children.get(top, []))
+    sequence.reverse()
+    columns = np.concatenate([np.sort(members[top]) for top in sequence])
+    place = np.argsort(columns)
+    # The top of a block, its last column, has the rows of all of it.
+    rows = [np.sort(place[below[top]]) for top in sequence]
+    start = np.cumsum([0, *(len(members[top]) for top in sequence)])
+    return Blocks(order[columns], start, rows, [bool(diagonal[top]) for top in sequence])

@@ -1,0 +1,94 @@
+"""The files around the code: README, example, Makefile, CMakeLists."""
+
+import re
+
+import numpy as np
+
+from . import emit
+from .code import Code
+from .source import renamed
+
+
+def surroundings(code: Code, solver_hash: str, version: str) -> dict[str, str]:
+    """By name, with the prefix of the code."""
+    return {
+        "main.c": _example(code),
+        "Makefile": _named(emit.part("Makefile"), code.prefix),
+        "CMakeLists.txt": _named(emit.part("CMakeLists.txt"), code.prefix),
+        "README.md": _readme(code, solver_hash, version),
+    }
+
+
+def _named(text: str, prefix: str) -> str:
+    """File and target names: `longstep_` alone is the prefix without its underscore."""
+    text = re.sub(r"longstep_(?=[.\s)\"]|$)", prefix, text)
+    return renamed(text.replace("liblongstep_", f"lib{prefix}"), prefix)
+
+
+def _example(code: Code) -> str:
+    values = example_parameter(code)
+    array = emit.reals("parameter", values, code.precision).replace("static const real", "static longstep_real", 1)
+    if "INFINITY" in array:
+        array = "\n#include <math.h>\n" + array
+    text = emit.part("main.c").replace("@EXAMPLE@", array)
+    return renamed(_named(text, code.prefix), code.prefix)
+
+
+def example_parameter(code: Code) -> np.ndarray:
+    """Some instance: the middle of what training saw, else the base values."""
+    problem = code.problem
+    if problem.mapped:
+        if problem.seen is None:
+            return np.zeros(problem.size)
+        with np.errstate(invalid="ignore"):
+            middle = (problem.seen[0] + problem.seen[1]) / 2
+        return np.where(np.isfinite(middle), middle, 0.0)
+    return problem.base
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes" + (f" ({size / 1024:.1f} KiB)" if size >= 1024 else "")
+
+
+def _readme(code: Code, solver_hash: str, version: str) -> str:
+    problem, linear, prefix = code.problem, code.linear, code.prefix
+    qp = problem.kind == "qp"
+    data = "q, l, u" if qp else "b, c"
+    named = f"; `{prefix}.h` says where named ones begin." if problem.layout is not None else "."
+    whole = f": the data {data} of the instance, one after the other. Bounds of 1e20 and more are infinite."
+    least = (
+        f"\nIn single precision tolerances have a floor: with `eps_abs` and `eps_rel` both below {code.least_eps:g}\n"
+        f"the status is `{prefix.upper()}_BAD_TOLERANCE`.\n"
+    )
+    values = {
+        "form": "½x'Px + q'x subject to l ≤ Ax ≤ u" if qp else "½x'Px + c'x subject to Ax + s = b, s ∈ K",
+        "n": problem.n,
+        "m": problem.constraints,
+        "version": version,
+        "precision": code.precision,
+        "rom": _bytes(code.rom),
+        "text": _bytes(code.text),
+        "ram": _bytes(code.ram),
+        "result": _bytes(code.result),
+        "suffix": "f" if code.precision == "float" else "",
+        "size": problem.size,
+        "parameter": named if problem.mapped else whole,
+        "least": least if code.least_eps else "",
+        "horizon": problem.horizon,
+        "distinct": len(problem.shift),
+        "factor": _bytes(code.factor_bytes),
+        "method": linear.words + (f", refined {linear.refinements} times" if linear.refinements else ""),
+        "safeguard": _SAFEGUARDS[problem.safeguard],
+        "hash": solver_hash[:16],
+    }
+    text = emit.part("README.md")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text.replace("@p@", prefix).replace("@P@", prefix.upper())
+
+
+_SAFEGUARDS = {
+    None: "none, the schedule is trusted",
+    "block": "where residuals did not fall over a block of the schedule, the block is undone and safe steps are taken",
+    "step": "a step after which residuals grew tenfold is undone, and safe steps are taken from then on",
+}
