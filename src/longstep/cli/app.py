@@ -9,8 +9,10 @@ from .command import register
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate
+from .export import export_c
 from .info import info
 from .learn import learn
+from .reproduce import reproduce
 from .solve import solve
 
 app = typer.Typer(
@@ -55,7 +57,14 @@ register(
 )
 register(app, evaluate, "longstep evaluate mpc.longstep --samples test.csv")
 register(app, info, "longstep info mpc.longstep")
+register(app, export_c, "longstep export-c mpc.longstep --out mpc_c --prefix mpc")
 register(app, demo, "longstep demo --out demo")
+register(
+    app,
+    reproduce,
+    "longstep reproduce lasso --size small --out reproduced",
+    "longstep reproduce all --size paper --out reproduced",
+)
 register(app, doctor, "longstep doctor --json")
 
 

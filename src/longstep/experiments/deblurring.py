@@ -7,14 +7,24 @@ the blurred image b = Bw₀ + N(0, 0.001²). As a QP, P = B'B, q = λ1 − B'b a
 ½‖b‖².
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from longstep import QP, Affine
+from longstep import QP, Affine, Loss, Training, solve_references
 
+from . import images as data
+from . import methods
+from .experiment import Experiment, Options, Result, Size
 from .images import pixels
+from .methods import Entry
+from .parts import Parts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REACH, STRENGTH = 4, 1 / 8
 
@@ -70,6 +80,91 @@ class Deblurring:
         """One image (side, side) blurred, with noise, as a parameter (side²,)."""
         return self.B @ pixels(image[None])[0] + self.noise * rng.normal(size=len(self.B))
 
+    def pair(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """One of the images, as pixels (side²,), and what is observed of it."""
+        image = self.images[rng.integers(len(self.images))]
+        return pixels(image[None])[0], self.observe(image, rng)
+
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """One of the images, blurred, with noise."""
-        return self.observe(self.images[rng.integers(len(self.images))], rng)
+        return self.pair(rng)[1]
+
+
+_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 60, "lm": 15}
+
+
+class Reproduction(Experiment):
+    """Residuals are measured, so training instances alone need optima."""
+
+    name, title = "deblurring", "Image deblurring, OSQP"
+    sizes: ClassVar[Mapping[str, Size]] = {
+        "small": Size(
+            {"side": 9}, validation=600, test=60, steps=100, certified=(10, 20, 30), horizon=20, package_steps=60,
+            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}, **_SMALL,
+        ),
+        "reference": Size(validation=600, test=200, few=100, slow=20, steps=300, certified=(10, 20, 30, 40, 50)),
+        "paper": Size(few=100, slow=25, timed=50, steps=300, neighbours=50, networks=(10, 50), l2ws=300, lm=50),
+    }  # fmt: skip
+    references = ("train",)
+    pictured = (4, 3)
+
+    def __init__(self, options: Options, parts: Parts):
+        super().__init__(options, parts)
+        self.source = data.load("emnist", options.data)
+
+    @cached_property
+    def problem(self) -> Deblurring:
+        """Whole images, or for a small problem every third pixel of them."""
+        side = self.size.problem.get("side", 28)
+        every = 28 // side
+        return Deblurring(self.source.images[:, ::every, ::every][:, :side, :side])
+
+    @property
+    def family(self) -> QP:  # noqa: D102
+        return self.problem.family
+
+    def notes(self) -> list[str]:  # noqa: D102
+        return [f"Images: {self.source.title}."]
+
+    def main(self) -> Training:
+        """Residuals alone may fall while the image stays away, so the distance counts too."""
+        return self.learn("schedule", loss=Loss(distance=0.5, metric=1.0, stress=1.0))
+
+    def early(self) -> Training:
+        """A schedule that is judged after every third step of a block, and so is of use after three."""
+        horizon = min(self.size.horizon, 20)
+        return self.learn("early", horizon=horizon, loss=Loss(distance=0.5, metric=1.0, stress=1.0, every=3))
+
+    def entries(self) -> list[Entry]:  # noqa: D102
+        family, size = self.family, self.size
+        training = self.main()
+        few: dict[str, Any] = {"instances": size.few}
+        ones = dict.fromkeys(("sigma", "rho_eq", "rho_ineq"), float(np.e)) | {"alpha": 1.0}
+        plain = Deblurring(self.problem.images, equilibrate=False).family
+        return [
+            methods.learned("learned", f"learned, N = {size.train}", family, self.main),
+            methods.learned("learned-early", f"learned for early use, N = {size.train}", family, self.early, **few),
+            methods.best_constant(family, training, **few),
+            methods.vanilla(family, "vanilla, OSQP's defaults", **few),
+            methods.held("published", "published vanilla, ρ = σ = e", plain, ones, **few),
+            *self.networks(training, steps=min(100, size.steps)),
+            methods.osqp(family, self.trained_on, instances=size.package, steps=size.package_steps),
+        ]
+
+    def pictures(self, results: list[Result]) -> "dict[str, Figure]":
+        """A row a character: as it was, blurred, optimal, and by each method after three iterations."""
+        from .pictures import gallery, shown
+
+        assert self.pictured is not None
+        count, after = self.pictured
+        rng = np.random.default_rng([self.options.seed, *b"test"])
+        pairs = [self.problem.pair(rng) for _ in range(count)]
+        blurred = np.stack([b for _, b in pairs])
+        if not np.array_equal(blurred, self.data.test.parameters[:count]):
+            raise AssertionError("the pictures are not of the first test instances")
+        optima = solve_references(self.family, blurred, cache=self.options.cache, progress=False).x
+        columns = {"original": np.stack([w for w, _ in pairs]), "blurred": blurred, "optimal": optima}
+        columns |= shown(results)
+        side = self.problem.images.shape[1]
+        rows = [{name: x[i].reshape(side, side) for name, x in columns.items()} for i in range(count)]
+        return {"characters": gallery(rows, f"After {after} iterations")}

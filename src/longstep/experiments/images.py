@@ -35,6 +35,14 @@ class Images:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def title(self) -> str:
+        """How many, and from what file or package, without the folder it lies in."""
+        kind, _, rest = self.source.partition(": ")
+        path, _, origin = rest.partition(", ")
+        name = Path(path).name if path else kind
+        return f"{len(self)} from {name}" + (f" ({origin})" if origin else "")
+
     def __repr__(self) -> str:
         return f"Images({len(self)} from {self.source})"
 

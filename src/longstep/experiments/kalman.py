@@ -19,11 +19,21 @@ are not independent, splits must not share a trajectory, and certificates for in
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from jaxtyping import Float
 
-from longstep import Affine, Cones, Conic
+from longstep import Affine, Cones, Conic, Point, Training
+
+from ..baselines.warm_starts import previous_solution
+from . import methods
+from .experiment import Experiment, Result, Size
+from .methods import Entry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DT, DRAG = 0.5, 0.05
 FORCE_VARIANCE, NOISE_VARIANCE, OUTLIER_VARIANCE, OUTLIER_PROBABILITY = 0.01, 0.01, 0.25, 0.1
@@ -143,3 +153,111 @@ class Kalman:
         """A window (2T,) somewhere in a new trajectory: independent instances, for `Dataset.sample`."""
         windows = self.slide(self.simulate(rng)[1])
         return windows[rng.integers(len(windows))]
+
+    def shift(self, point: Point) -> Point:
+        """Points (leading axis: instances) one period on: every block moves up by one, its last period stays."""
+        T = self.horizon
+        unknowns = [4, 2, 1, 2, 1, 1]
+        # Dynamics (one fewer than T), observations, u + z = h; z ≤ ρ, u ≥ 0; the cones.
+        rows = [(4, T - 1), (2, T), (1, T), (1, T), (1, T), (3, T)]
+        x = _moved(np.asarray(point.x), [(size, T) for size in unknowns])
+        y, s = (None if a is None else _moved(np.asarray(a), rows) for a in (point.y, point.s))
+        return Point(x, y, s)  # type: ignore
+
+
+def _moved(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]) -> Float[np.ndarray, "N k"]:
+    """Blocks of (size, periods), each a period on, the last period twice."""
+    out, begin = values.copy(), 0
+    for size, periods in blocks:
+        end = begin + size * periods
+        out[:, begin : end - size] = values[:, begin + size : end]
+        begin = end
+    return out
+
+
+_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 60, "lm": 15}
+
+
+class Reproduction(Experiment):
+    """Windows that slide over trajectories: not independent, so there is no certificate."""
+
+    name, title = "kalman", "Robust Kalman filtering, SCS"
+    sizes: ClassVar[Mapping[str, Size]] = {
+        "small": Size(
+            {"horizon": 8, "length": 30}, test=60, steps=120, horizon=10, package_steps=60,
+            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}, **_SMALL,
+        ),
+        "reference": Size(test=200, few=200, steps=300),
+        "paper": Size(slow=30, steps=300, neighbours=1000, networks=(10, 1000), l2ws=300, lm=50, package=20),
+    }  # fmt: skip
+    references = ("train", "test")
+    iid = False
+    pictured = (2, 20)
+
+    @cached_property
+    def problem(self) -> Kalman:
+        """The problem at this size."""
+        return Kalman(**self.size.problem)
+
+    @property
+    def family(self) -> Conic:  # noqa: D102
+        return self.problem.family
+
+    @cached_property
+    def windows(self) -> dict[str, Windows]:
+        """So many whole trajectories that there are windows enough."""
+        each = self.problem.length - self.problem.horizon + 1
+        return self.problem.splits({k: -(-count // each) for k, count in self.counts.items()}, self.options.seed)
+
+    def parameters(self) -> dict[str, Any]:
+        """Test windows in their order, training windows in a random one: neighbours are alike."""
+        test, train = self.windows["test"], self.windows["train"]
+        order = np.random.default_rng([self.options.seed, *b"order"]).permutation(len(train))
+        return {
+            "train": train.measurements[order[: self.counts["train"]]],
+            "test": test.measurements[: self.counts["test"]],
+        }
+
+    def main(self) -> Training:  # noqa: D102
+        return self.learn("schedule")
+
+    def entries(self) -> list[Entry]:  # noqa: D102
+        family, size, training = self.family, self.size, self.main()
+        plain = Kalman(**self.size.problem, equilibrate=False).family
+        slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps}
+        return [
+            methods.learned("learned", f"learned, N = {size.train}", family, self.main),
+            methods.best_constant(family, training),
+            methods.vanilla(family, "vanilla, SCS's defaults"),
+            methods.unit_scalings(plain, instances=size.few),
+            self._previous(training),
+            *self.networks(training, steps=min(100, size.steps)),
+            methods.scs(family, self.trained_on, 0, **slow),
+            methods.scs(family, self.trained_on, 10, **slow),
+        ]
+
+    def _previous(self, training: Training) -> Entry:
+        test = self.data.test
+        sequence = self.windows["test"].trajectory[: len(test)]
+        settings = {"constant": methods.described(training.constant)}
+
+        def make() -> Any:
+            return previous_solution(methods.base(self.family, training), test, self.problem.shift, sequence)
+
+        return Entry("previous", "previous solution, shifted", make, lambda: settings)
+
+    def pictures(self, results: list[Result]) -> "dict[str, Figure]":
+        """Positions: measured, optimal, and by each method after twenty iterations."""
+        from .pictures import shown, tracks
+
+        optima, found = self.data.test.optima, {}
+        assert optima is not None
+        assert self.pictured is not None
+        count, after = self.pictured
+        place = self.problem.blocks["s"]
+        for i in range(count):
+            points = self.data.test.parameters[i].reshape(-1, 2)
+            lines = {name: x[i] for name, x in ({"optimum": optima.x} | shown(results)).items()}
+            lines = {name: x[place].reshape(-1, 4)[:, :2] for name, x in lines.items()}
+            found[f"tracks-{i + 1}"] = tracks(points, lines, f"After {after} iterations", "optimum")
+        return found

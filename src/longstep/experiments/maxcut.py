@@ -8,13 +8,19 @@ of A has one entry and P = 0: the matrix to factor is diagonal. The parameter is
 same order), unscaled. The optimal value is that of −tr(CW).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from longstep import Affine, Cones, Conic
+from longstep import Affine, Cones, Conic, Training
+
+from . import methods
+from .experiment import Experiment, Size
+from .methods import Entry
 
 
 @dataclass(frozen=True)
@@ -72,3 +78,51 @@ class Maxcut:
         W = np.zeros((*x.shape[:-1], self.nodes, self.nodes))
         W[..., row, column] = W[..., column, row] = x * np.where(row == column, 1.0, np.sqrt(0.5))
         return W
+
+
+_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 40, "lm": 10}
+
+
+class Reproduction(Experiment):
+    """Residuals are measured, so only the networks and the neighbour need optima, of training instances."""
+
+    name, title = "maxcut", "Maximum cut, SCS"
+    sizes: ClassVar[Mapping[str, Size]] = {
+        "small": Size(
+            {"nodes": 8}, validation=600, test=60, steps=120, certified=(10, 20, 30), horizon=10, package_steps=60,
+            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}, **_SMALL,
+        ),
+        "reference": Size(
+            validation=600, test=200, few=50, slow=10, timed=10, steps=200, certified=(10, 20, 30, 40, 50)
+        ),
+        "paper": Size(few=100, slow=10, timed=10, steps=200, l2ws=150, lm=30, certified=(10, 20, 30, 40, 50)),
+    }  # fmt: skip
+    references = ("train",)
+    # Where starts are all that they are for, Clarabel's last digit on large cones does not matter.
+    accuracy = 1e-7
+
+    @cached_property
+    def problem(self) -> Maxcut:
+        """The problem at this size."""
+        return Maxcut(**self.size.problem)
+
+    @property
+    def family(self) -> Conic:  # noqa: D102
+        return self.problem.family
+
+    def main(self) -> Training:  # noqa: D102
+        return self.learn("schedule", loss="metric")
+
+    def entries(self) -> list[Entry]:  # noqa: D102
+        family, size, training = self.family, self.size, self.main()
+        plain = Maxcut(**self.size.problem, equilibrate=False).family
+        slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps}
+        return [
+            methods.learned("learned", f"learned, N = {size.train}", family, self.main, instances=size.few),
+            methods.best_constant(family, training, instances=size.few),
+            methods.vanilla(family, "vanilla, SCS's defaults", instances=size.few),
+            methods.unit_scalings(plain, instances=size.few),
+            *self.networks(training, steps=min(100, size.steps)),
+            methods.scs(family, self.trained_on, 0, **slow),
+            methods.scs(family, self.trained_on, 10, **slow),
+        ]

@@ -6,12 +6,23 @@ A is m × n with entries N(0, 1/m) and columns of norm one; the parameter is b ~
 and q = −A'b. That objective lacks the constant ½‖b‖², so zero is no lower bound of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.linalg
 
-from longstep import Affine, Quadratic
+from longstep import Affine, Gaussian, HeavyBall, Quadratic, Schedule, Training
+
+from ..baselines import classical
+from ..baselines.conjugate_gradient import conjugate_gradients
+from ..families.optima import Optimum, require
+from ..families.reference import Optima
+from . import methods
+from .experiment import Experiment, Size
+from .methods import Entry
 
 
 def normalized_matrix(m: int, n: int, seed: int) -> np.ndarray:
@@ -49,3 +60,80 @@ class Ridge:
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """A right-hand side b (m,)."""
         return rng.normal(size=self.m)
+
+
+_SMALL: dict[str, Any] = {"few": 100, "slow": 100, "timed": 0, "hidden": (30, 30), "l2ws": 150, "lm": 30}
+
+
+class Reproduction(Experiment):
+    """Everything is exact here: schedules come from the known Gaussian of b, in closed form, without an instance."""
+
+    name, title = "ridge", "Ridge regression, gradient descent"
+    sizes: ClassVar[Mapping[str, Size]] = {
+        "small": Size(
+            {"m": 30, "n": 50}, validation=600, test=100, steps=120, certified=(10, 20, 30), horizon=30, **_SMALL
+        ),
+        # The research code's P is A'A + 0.01·I.
+        "reference": Size({"weight": 0.005}, validation=600, test=200, steps=400, certified=(10, 20, 30, 40, 50)),
+        "paper": Size(steps=200, networks=(10, 1000), l2ws=500, lm=100),
+    }
+
+    @cached_property
+    def problem(self) -> Ridge:
+        """The problem at this size."""
+        return Ridge(**self.size.problem, seed=self.options.seed)
+
+    @property
+    def family(self) -> Quadratic:  # noqa: D102
+        return self.problem.family
+
+    def optima(self, parameters: np.ndarray) -> Optima:
+        """One factorization for all instances."""
+        P, Q = self.family.P.toarray(), self.family.data(parameters)["q"].T
+        factor = scipy.linalg.cho_factor(P)
+        X = scipy.linalg.cho_solve(factor, -Q)
+        X -= scipy.linalg.cho_solve(factor, P @ X + Q)
+        error = np.max(np.abs(P @ X + Q), axis=0) / (1 + np.max(np.abs(Q), axis=0))
+        value = np.sum(X * (P @ X / 2 + Q), axis=0)
+        found = [Optimum(*(x, None, None, float(v), float(e))) for x, v, e in zip(X.T, value, error, strict=True)]
+        for k, optimum in enumerate(found):
+            require(optimum, 1e-10, f"instance {k}")
+        return Optima(np.ascontiguousarray(X.T), None, None, value, error)
+
+    @cached_property
+    def gaussian(self) -> Gaussian:
+        """b ~ N(0, I)."""
+        return Gaussian(np.zeros(self.problem.m), np.eye(self.problem.m))
+
+    def main(self) -> Training:
+        """With momentum, for the suboptimality: after every step no schedule fixed beforehand is better."""
+        return self.learn("momentum", self.gaussian, algorithm=HeavyBall(), loss="metric")
+
+    def blocks(self, count: int) -> Training:
+        """Steps alone, in blocks of so many, for the distance, as published."""
+        return self.learn(f"block-{count}", self.gaussian, block=count, loss="distance")
+
+    def drawn(self) -> Training:
+        """Steps without momentum: those that stand beside the silver steps."""
+        return self.blocks(10)
+
+    def others(self) -> dict[str, Schedule]:  # noqa: D102
+        silver = classical.silver_steps_strongly_convex(self.family)
+        return {"silver": silver.schedule_for(2 * self.size.horizon)}
+
+    def entries(self) -> list[Entry]:  # noqa: D102
+        family = self.family
+        found = [methods.learned("learned", "learned with momentum, exact", family, self.main)]
+        found += [
+            methods.learned(f"learned-{B}", f"learned, B = {B}, exact", family, partial(self.blocks, B))
+            for B in (10, 3, 2, 1)
+        ]
+        found += [
+            methods.scheduled("cg", lambda: conjugate_gradients(family), "conjugate gradients"),
+            methods.vanilla(family, "vanilla, 2/(μ+L)"),
+            methods.best_constant(family, self.blocks(10)),
+            methods.scheduled("nesterov", lambda: classical.nesterov_strongly_convex(family), "Nesterov"),
+            methods.scheduled("silver", lambda: classical.silver_steps_strongly_convex(family), "silver steps"),
+            methods.scheduled("chebyshev", lambda: classical.chebyshev_steps(family), "Chebyshev steps, B = 10"),
+        ]
+        return found + self.networks(self.blocks(10))

@@ -1,0 +1,69 @@
+"""`longstep export-c`: a learned solver as plain C."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .command import Json, Quiet, SolverFile, library
+from .output import Output
+
+
+class Precision(StrEnum):
+    """What the C code computes in."""
+
+    double = "double"
+    float = "float"
+
+
+class Method(StrEnum):
+    """The linear algebra of a step."""
+
+    auto = "auto"
+    sparse = "sparse"
+    blocks = "blocks"
+    inverse = "inverse"
+
+
+def export_c(
+    solver: SolverFile,
+    out: Annotated[
+        Path, typer.Option(help="The folder for the code; new, empty, or with --overwrite an older export.")
+    ],
+    prefix: Annotated[str, typer.Option(help="What all names begin with.")] = "longstep",
+    precision: Annotated[Precision, typer.Option(help="What the code computes in.")] = Precision.double,
+    method: Annotated[
+        Method, typer.Option(help="Linear algebra: sparse takes the least memory, auto what should be fastest.")
+    ] = Method.auto,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is there.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a learned solver as plain C99, for machines without Python, down to microcontrollers.
+
+    The folder has the code, a header to read, an example program, a Makefile, a CMakeLists and a README that says how
+    much memory it takes and how to call it.
+    """
+    with Output(as_json, quiet) as output:
+        ls = library()
+        from ..memory import in_words
+
+        options = {"prefix": prefix, "precision": precision.value, "method": method.value, "overwrite": overwrite}
+        export = ls.generate_c(ls.Solver.load(solver), out, **options)
+        output.document(
+            {
+                "folder": export.folder,
+                "files": export.files,
+                "rom": export.rom,
+                "ram": export.ram,
+                "result": export.result,
+                "method": export.method,
+                "factors": export.factors,
+            }
+        )
+        output.show(
+            f"{export.folder}: {', '.join(export.files)}\n{export.method}; constants {in_words(export.rom)}, workspace "
+            f"{in_words(export.ram)}, result {in_words(export.result)}"
+        )
+        output.say(f"Next: make -C {export.folder} && {export.folder / f'{export.prefix}_example'}")
