@@ -18,7 +18,7 @@ import longstep as ls
 from longstep import storage
 from longstep.cli import app
 
-COMMANDS = ("learn", "solve", "certify", "evaluate", "info", "demo", "doctor")
+COMMANDS = ("learn", "solve", "certify", "evaluate", "info", "export-c", "demo", "reproduce", "doctor")
 MODEL = """
 import cvxpy as cp
 import numpy as np

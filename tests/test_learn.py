@@ -206,3 +206,15 @@ def test_forecast_counts_factors_and_refuses_what_does_not_fit(monkeypatch):
         expected.check()
     with pytest.raises(MemoryError, match="longstep is for problems of up to some thousands of unknowns"):
         qp_family()
+
+
+def test_smooth_families_with_parameters_of_several_parts_know_what_they_saw():
+    family = ls.Smooth(lambda z, x: 0.5 * x["b"] * ((z - x["a"]) ** 2).sum(), n=3, lipschitz=2.0, strong_convexity=1.0)
+    rng = np.random.default_rng(0)
+    parameters = {"train": {"a": rng.normal(size=(6, 3)), "b": rng.uniform(1, 2, size=6)}}
+    data = ls.Dataset.from_parameters(family, parameters, references=["train"], cache=False, progress=False)
+    training = ls.train(family, data, horizon=2, block=1, cache=False, progress=False)
+    solver = ls.Solver(family, training)
+    batch = solver.solve_batch({"a": np.array([[0.0, 0, 0], [0, 100, 0], [0, 0, 0]]), "b": np.array([1.5, 1.5, 50])})
+    assert batch.outside.tolist() == [False, True, True]
+    assert solver.solve({"a": np.zeros(3), "b": 50.0}).outside

@@ -95,7 +95,7 @@ class Reproduction(Experiment):
         "reference": Size(
             validation=600, test=200, few=50, slow=10, timed=10, steps=200, certified=(10, 20, 30, 40, 50)
         ),
-        "paper": Size(few=100, slow=10, timed=10, steps=200, l2ws=150, lm=30, certified=(10, 20, 30, 40, 50)),
+        "paper": Size(few=50, slow=10, timed=10, steps=200, l2ws=150, lm=30, certified=(10, 20, 30, 40, 50)),
     }  # fmt: skip
     references = ("train",)
     # Where starts are all that they are for, Clarabel's last digit on large cones does not matter.

@@ -134,6 +134,11 @@ class _Leading(eqx.Module):
     x: Any
     stacked: bool = eqx.field(static=True)
 
+    def rows(self) -> Float[np.ndarray, "size *N"]:
+        """All numbers, instances (if stacked) on the last axis."""
+        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(self.x)]
+        return np.concatenate([leaf.reshape(len(leaf), -1).T if self.stacked else leaf.ravel() for leaf in leaves])
+
 
 def _columnwise(function: Callable, z: Array, instances: _Leading, out_axis: int) -> Array:
     if z.ndim == 1:
