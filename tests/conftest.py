@@ -21,6 +21,17 @@ settings.register_profile(
 settings.load_profile("longstep")
 
 
+_maps = Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs():
+    """Every compiled program takes memory maps. A process may have some 65,000, too few for all tests' programs."""
+    yield
+    if _maps.exists() and _maps.read_bytes().count(b"\n") > 25_000:
+        jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def data_folder():
     """Real images and QPs, beside the checkout or where LONGSTEP_DATA says; tests that need them skip without."""
