@@ -55,7 +55,7 @@ def _rows(encoded: Any) -> Float[np.ndarray, "size *N"]:
     """All numbers of encoded parameters as rows."""
     if isinstance(encoded, np.ndarray) and encoded.ndim <= 2:
         return encoded
-    if hasattr(encoded, "rows"):
-        return encoded.rows()
+    if (rows := getattr(encoded, "rows", None)) is not None:
+        return rows()
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(encoded)]
     return np.concatenate([leaf.reshape(-1, *leaf.shape[-1:]) if leaf.ndim > 1 else leaf for leaf in leaves])
