@@ -16,7 +16,7 @@ demo: $(READY)          ## run the main job on a built-in problem; pictures go t
 	$(VENV)/bin/longstep demo --out out/demo
 
 test: $(READY)          ## the default tests, under 8 minutes on 2 cores
-	$(RUN) -m pytest -n 2 --dist loadfile -m 'not slow'
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 test-slow: $(READY)     ## everything that takes minutes
 	$(RUN) -m pytest -m slow
@@ -26,7 +26,7 @@ test-lowest:            ## the default tests with the oldest dependencies that p
 	.venv-lowest/bin/python -m pip install --quiet uv
 	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet --resolution lowest-direct --editable .
 	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs PEPit matplotlib pyarrow pytest pytest-xdist hypothesis
-	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile -m 'not slow'
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 lint: $(READY)          ## ruff and pyright
 	$(RUN) -m ruff check .

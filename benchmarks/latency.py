@@ -73,7 +73,7 @@ class Problem:
     family: Any
     sample: Callable[[np.random.Generator], np.ndarray]
     train: int = 50
-    blocks: dict[str, int] = field(default_factory=dict)
+    blocks: dict[str, Any] = field(default_factory=dict)
     fewest: dict[float, int] = field(default_factory=dict)
 
     def draw(self, count: int, seed: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Batches on several devices, and factors in less precision than the iterates."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,40 +16,36 @@ from .helpers import CONES, random_conic, random_qp
 
 # Solves batches whose sizes the devices do not divide, on as many devices as it is told, and prints what came out.
 BATCHES = """
-import jax, numpy as np
+import json, jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 import longstep as ls
 from longstep import devices
 from longstep.experiments import quadcopter
-print(len(jax.devices()), devices.workers())
 solver = ls.Solver(quadcopter.family(), ls.Schedule({"sigma": [1e-3] * 4, "rho_eq": [10.0, 20, 30, 40],
     "rho_ineq": [1.0, 2, 3, 4], "alpha": [1.5] * 4}, {"sigma": 1e-3, "rho_eq": 50.0, "rho_ineq": 0.5, "alpha": 1.6}))
 X = quadcopter.sample_many(21, seed=0)
-found = [solver.solve_batch(X, steps=9), solver.solve_batch(X), solver.solve_batch(X, chunk=5, time_limit=100.0)]
-found.append(solver.solve_batch(X, warm_start=found[0]))
+found = [solver.solve_batch(X, steps=9), solver.solve_batch(X, chunk=5, time_limit=100.0)]
+found.append(solver.solve_batch(X, warm_start=found[0], steps=9))
 smooth = ls.Smooth(lambda z, x: 0.5 * ((z - x["a"]) ** 2).sum(), n=3, lipschitz=1.0, strong_convexity=1.0)
 found.append(ls.Solver(smooth).solve_batch({"a": np.arange(33.0).reshape(11, 3)}))
-for s in found:
-    print(s.x.shape[0], s.iterations.tolist(), s.x.sum(axis=1).tolist())
+solved = [[s.iterations.tolist(), s.x.tolist()] for s in found]
+print(json.dumps({"devices": len(jax.devices()), "workers": devices.workers(), "solved": solved}))
 """
 
 
-def outcome(count: int) -> list[str]:
-    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}", "JAX_PLATFORMS": "cpu"}
+def outcome(count: int) -> dict:
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", BATCHES], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return json.loads(done.stdout)
 
 
 def test_several_devices_give_what_one_gives():
     one, four = outcome(1), outcome(4)
-    assert four[0] == "4 1"
-    assert one[0] == f"1 {os.cpu_count()}"
-    for a, b in zip(one[1:], four[1:], strict=True):
-        (n, rest), (m, other) = a.split(" ", 1), b.split(" ", 1)
-        counts, values = eval(f"({rest.replace('] [', '], [')})")
-        others, again = eval(f"({other.replace('] [', '], [')})")
-        assert n == m
+    assert (four["devices"], four["workers"]) == (4, 1)
+    assert (one["devices"], one["workers"]) == (1, os.cpu_count())
+    for (counts, values), (others, again) in zip(one["solved"], four["solved"], strict=True):
         assert counts == others
         np.testing.assert_allclose(again, values, atol=1e-10)
 

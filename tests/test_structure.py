@@ -17,9 +17,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
-    "versions", "threads", "hashing", "progress", "memory", "devices", "storage", "solution", "linalg", "families",
-    "schedules", "algorithms", "forecast", "run", "plan", "programs", "method", "training", "codegen", "solver",
-    "files", "evaluation", "certificates", "baselines", "report", "learn", "experiments", "demo", "cli", "__main__",
+    "versions", "threads", "hashing", "progress", "memory", "budget", "devices", "storage", "solution", "linalg",
+    "families", "schedules", "algorithms", "forecast", "run", "plan", "programs", "method", "training", "codegen",
+    "solver", "files", "evaluation", "certificates", "baselines", "report", "learn", "experiments", "demo",
+    "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from .algorithms.base import Algorithm
 from .algorithms.default import default_algorithm
 from .families.base import Family
@@ -66,14 +68,14 @@ def forecast(
     return Forecast(count * max(one, n) * size, training, n if one > n else 0, count, memory_limit)
 
 
-def require_factors(size: int, count: int, family: Family) -> None:
-    """Refuse so many factors of so many numbers where they do not fit, before any is made."""
-    _require(count * size * family.dtype.itemsize, count, family.n)
+def require_factors(algorithm: Algorithm, family: Family, count: int, dtype: np.dtype) -> None:
+    """Refuse so many factors, kept in `dtype`, where they do not fit, before any is made."""
+    _require(count * algorithm.factor_size(family) * dtype.itemsize, count, family.n)
 
 
 def _require(need: float, count: int, n: int) -> None:
     advice = (
         "Fewer distinct factorizations (factorizations=5, or learn=['alpha'] for a single one), a shorter horizon, or "
-        'dtype="float32" take less; a family of this size may be beyond dense factors'
+        'dtype="float32" (or factors="float32" alone) take less; a family of this size may be beyond dense factors'
     )
     require(need, f"a schedule with {count} factors of {n}×{n}", advice)

@@ -32,9 +32,10 @@ def make_plan(
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     factors = None
     if factored:
-        require_factors(algorithm.factor_size(family), len(distinct), family)
         dense = algorithm.factor_size(family) > family.n
-        like = jnp.zeros((), precision if dense and precision is not None else family.dtype)
+        kept = precision if dense and precision is not None else family.dtype
+        require_factors(algorithm, family, len(distinct), kept)
+        like = jnp.zeros((), kept)
         # A local switch: the process-wide one is the user's.
         with jax.enable_x64(True):
             exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)

@@ -88,4 +88,6 @@ def rays(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
 def assemble(key: Key, leaves: tuple, encoded: Any) -> Problem:
     """The problem from its arrays, its structure and its encoded parameters."""
     algorithm, family, plan = jax.tree.unflatten(key.structure, leaves)
+    if family.decodes_freely:
+        return Problem(algorithm, family, plan, encoded, encoded=True)
     return Problem(algorithm, family, plan, family.decode(encoded))

@@ -61,12 +61,22 @@ class Plan(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """What is run: an algorithm with a plan, on the instances of a family."""
+    """What is run: an algorithm with a plan, on the instances of a family.
+
+    Where these are `encoded`, every step decodes them for itself: with many instances a few additions cost less than
+    reading what they would give from memory.
+    """
 
     algorithm: Algorithm
     family: Family
     plan: Plan
-    instance: Any
+    given: Any
+    encoded: bool = eqx.field(static=True, default=False)
+
+    @property
+    def instance(self) -> Any:
+        """The instances."""
+        return self.family.decode(self.given) if self.encoded else self.given
 
     def stepper(self, k: Any, safe: Theta | None = None, once: bool = False):
         """The map state ↦ next state of step k, with what does not depend on the state computed here, for many steps.

@@ -1,7 +1,6 @@
 """Solver: a family, an algorithm and a schedule, with every factorization made in advance."""
 
 import functools
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -12,6 +11,7 @@ import numpy as np
 from . import devices, programs
 from .algorithms.base import Algorithm
 from .algorithms.default import default_algorithm
+from .budget import Budget, Clock, check_tolerances
 from .families.base import Family
 from .families.layout import Layout
 from .families.seen import Seen
@@ -110,7 +110,7 @@ class Solver:
         `steps=K` takes exactly K steps instead, with no check on the way: the same work for every instance. The
         status then says whether the last point meets the tolerances; infeasibility is not looked for.
         """
-        clock, budget = _Clock(time_limit), _Budget(max_iter, steps, time_limit)
+        clock, budget = Clock(time_limit), Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         encoded = self._take(self._encode(self._single(parameter)), 0)
         start = None if warm_start is None else self._start(warm_start, ())
@@ -137,7 +137,7 @@ class Solver:
         as there are cores, and on accelerators 100,000 for each, or as many as fit. Where JAX sees several devices, the
         instances are spread over all of them. A time limit is for the whole batch.
         """
-        clock, budget = _Clock(time_limit), _Budget(max_iter, steps, time_limit)
+        clock, budget = Clock(time_limit), Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         parameters = self.family.vectors(parameters)
         count = self._count(parameters)
@@ -241,13 +241,8 @@ class Solver:
         return 0 if start is None or self.schedule.warm else len(self.schedule)
 
     def _limits(self, eps_abs: float, eps_rel: float, eps_infeasible: float | None, check_every: int) -> Limits:
-        if not (0 <= eps_abs < np.inf and 0 <= eps_rel < np.inf):
-            raise ValueError(f"eps_abs and eps_rel must be finite and not negative, got {eps_abs} and {eps_rel}")
-        if not 1 <= check_every <= 1_000_000_000:
-            raise ValueError(f"check_every must be at least 1, got {check_every}")
         eps = self.algorithm.eps_infeasible if eps_infeasible is None else eps_infeasible
-        if not 0 <= eps < 1:
-            raise ValueError(f"eps_infeasible must lie in [0, 1), got {eps}")
+        check_tolerances(eps_abs, eps_rel, eps, check_every)
         number = self.family.dtype.type
         return Limits(number(eps_abs), number(eps_rel), number(eps), np.int32(check_every))
 
@@ -271,7 +266,7 @@ class Solver:
         return Point(x, convert("y", warm.y, m), convert("s", warm.s, m))
 
     def _solve(
-        self, encoded: Any, start: Point | None, limits: Limits, budget: "_Budget", clock: "_Clock", leaves: tuple
+        self, encoded: Any, start: Point | None, limits: Limits, budget: Budget, clock: Clock, leaves: tuple
     ) -> "_Ended":
         first, max_iter = self._first(start), budget.max_iter
         if budget.fixed:
@@ -331,34 +326,6 @@ def _flags(safe: Any, *shape: int) -> np.ndarray:
 @functools.cache
 def _threads(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="longstep")
-
-
-class _Budget:
-    """How many steps: up to max_iter, or exactly so many."""
-
-    def __init__(self, max_iter: int, steps: int | None, time_limit: float | None):
-        if steps is not None and time_limit is not None:
-            raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
-        self.fixed, self.max_iter = steps is not None, int(max_iter if steps is None else steps)
-        if not 0 <= self.max_iter <= 1_000_000_000:
-            raise ValueError(f"the number of steps must not be negative or over 1,000,000,000, got {self.max_iter}")
-
-
-class _Clock:
-    def __init__(self, limit: float | None):
-        if limit is not None and not limit > 0:
-            raise ValueError(f"time_limit must be positive seconds or None, got {limit}")
-        self.begin, self.limit, self.deadline = time.perf_counter(), limit, np.inf
-
-    def start(self) -> None:
-        if self.limit is not None and self.deadline == np.inf:
-            self.deadline = time.perf_counter() + self.limit
-
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.begin
-
-    def over(self) -> bool:
-        return time.perf_counter() >= self.deadline
 
 
 def _solution(ended: _Ended, seconds: float, layout: Layout | None) -> Solution:

@@ -1,9 +1,7 @@
 """CompiledSolver: the generated C of a solver behind the solver's own `solve` and `solve_batch`."""
 
 import ctypes
-import math
 import os
-import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..budget import Budget, Clock, check_tolerances
 from ..solution import Point, Solution, Status
 from .build import NoCompilerError, shared_library
 from .code import Code, write_code
@@ -56,7 +55,7 @@ class CompiledSolver:
         eps_infeasible: float | None = None,
     ) -> Solution:
         """Solve one instance, as `Solver.solve` does."""
-        begin = time.perf_counter()
+        clock = Clock(time_limit)
         settings = self._settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
         # Taken and put back in one operation each, so that threads never share one.
         slot = self._slots.pop() if self._slots else Slot(self.library)
@@ -71,8 +70,8 @@ class CompiledSolver:
             if time_limit is None:
                 self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, at, slot.result_at)
             else:
-                self._timed(slot, at, time.perf_counter() + time_limit)
-            return self._solution(slot, parameter, begin)
+                self._timed(slot, at, clock)
+            return self._solution(slot, parameter, clock)
         finally:
             self._slots.append(slot)
 
@@ -94,7 +93,7 @@ class CompiledSolver:
 
         A time limit is for the whole batch; instances that it leaves no time for keep their start.
         """
-        begin = time.perf_counter()
+        clock = Clock(time_limit)
         settings = self._settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
         values = self._inputs.batch(parameters)
         if values is None:
@@ -106,19 +105,19 @@ class CompiledSolver:
             raise ValueError("the batch is empty")
         start = [None] * 3 if warm_start is None else self._starts(warm_start, count)
         results = np.zeros((count, self.library.result_bytes), np.uint8)
-        deadline = None if time_limit is None else begin + time_limit
+        clock.start()
 
         def piece(first: int, last: int) -> None:
             slot = Slot(self.library)
             slot.set(*settings)
-            if deadline is None:
+            if time_limit is None:
                 at = [None if a is None else a[first:].ctypes.data for a in (values, *start, results)]
                 self.library.solve_many(slot.work, slot.settings_at, int(last - first), *at)
                 return
             for k in range(first, last):
                 slot.parameter[:] = values[k]
                 one = None if start[0] is None else Start.of(*(None if a is None else a[k] for a in start))
-                self._timed(slot, None if one is None else ctypes.addressof(one), deadline)
+                self._timed(slot, None if one is None else ctypes.addressof(one), clock)
                 results[k] = slot.result
 
         workers = min(threads or os.cpu_count() or 1, count)
@@ -129,7 +128,7 @@ class CompiledSolver:
         else:
             with ThreadPoolExecutor(workers, thread_name_prefix="longstep") as pool:
                 list(pool.map(piece, edges[:-1], edges[1:]))
-        return self._solutions(results, values, start, settings, parameters, begin)
+        return self._solutions(results, values, start, settings, parameters, clock)
 
     def _settings(
         self,
@@ -142,16 +141,9 @@ class CompiledSolver:
         time_limit: float | None,
     ) -> tuple[float, float, float, int, int, int]:
         """What the C code takes, checked as the solver checks it."""
-        if steps is not None and time_limit is not None:
-            raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
-        if time_limit is not None and not time_limit > 0:
-            raise ValueError(f"time_limit must be positive seconds or None, got {time_limit}")
-        count = int(max_iter if steps is None else steps)
-        if not 0 <= count <= 1_000_000_000:
-            raise ValueError(f"the number of steps must not be negative or over 1,000,000,000, got {count}")
-        eps, inf = self.code.problem.eps_infeasible if eps_infeasible is None else eps_infeasible, math.inf
-        if not (0 <= eps_abs < inf and 0 <= eps_rel < inf and 1 <= check_every <= 1_000_000_000 and 0 <= eps < 1):
-            self.solver._limits(eps_abs, eps_rel, eps_infeasible, check_every)
+        count = Budget(max_iter, steps, time_limit).max_iter
+        eps = self.code.problem.eps_infeasible if eps_infeasible is None else eps_infeasible
+        check_tolerances(eps_abs, eps_rel, eps, check_every)
         least = self.code.least_eps
         if steps is None and eps_abs < least and eps_rel < least:
             raise ValueError(
@@ -160,12 +152,13 @@ class CompiledSolver:
             )
         return eps_abs, eps_rel, eps, count, check_every, -1 if steps is None else count
 
-    def _timed(self, slot: Slot, start: int | None, deadline: float) -> None:
+    def _timed(self, slot: Slot, start: int | None, clock: Clock) -> None:
         """A solve in chunks of steps that are short against any sensible limit, with a look at the clock between."""
         library, settings = self.library, slot.settings
+        clock.start()
         chunk, left = max(settings.check_every, 20), settings.max_iter
         status = library.begin(slot.work, slot.settings_at, slot.parameter_at, start)
-        while status == Status.RUNNING and left > 0 and time.perf_counter() < deadline:
+        while status == Status.RUNNING and left > 0 and not clock.over():
             status = library.advance(slot.work, slot.settings_at, chunk)
             left -= chunk
         library.finish(slot.work, slot.settings_at, slot.result_at)
@@ -180,7 +173,7 @@ class CompiledSolver:
         # The solver has instances on the last axis.
         return [None if a is None else np.ascontiguousarray(a.T, dtype) for a in (point.x, point.y, point.s)]
 
-    def _solution(self, slot: Slot, parameter: Any, begin: float) -> Solution:
+    def _solution(self, slot: Slot, parameter: Any, clock: Clock) -> Solution:
         status, iterations, safeguarded, outside = slot.integers.tolist()
         if status == BAD_INPUT:
             raise self._inputs.refusal(self.family.single(parameter))
@@ -202,7 +195,7 @@ class CompiledSolver:
             out[rest + 2, ...],
             ray_x,
             ray_y,
-            time.perf_counter() - begin,
+            clock.elapsed(),
             None if seen is None else np.asarray(outside, bool),
             self._layout,
         )
@@ -215,7 +208,7 @@ class CompiledSolver:
         return x, y[: self.library.m]
 
     def _solutions(
-        self, results: np.ndarray, values: np.ndarray, start: list, settings: tuple, parameters: Any, begin: float
+        self, results: np.ndarray, values: np.ndarray, start: list, settings: tuple, parameters: Any, clock: Clock
     ) -> Solution:
         reals, integers = self.library.split(results)
         status, iterations, safeguarded, outside = (np.ascontiguousarray(a) for a in integers.T)
@@ -252,7 +245,7 @@ class CompiledSolver:
             dual_residual=reals[:, rest + 2],
             ray_x=ray_x,
             ray_y=ray_y,
-            time=time.perf_counter() - begin,
+            time=clock.elapsed(),
             outside=None if seen is None else np.asarray(outside, bool),
             layout=self._layout,
         )

@@ -93,7 +93,7 @@ class Deblurring:
 _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 60, "lm": 15}
 
 
-class Reproduction(Experiment):
+class Reproduction(Experiment[QP]):
     """Residuals are measured, so training instances alone need optima."""
 
     name, title = "deblurring", "Image deblurring, OSQP"
@@ -118,10 +118,6 @@ class Reproduction(Experiment):
         side = self.size.problem.get("side", 28)
         every = 28 // side
         return Deblurring(self.source.images[:, ::every, ::every][:, :side, :side])
-
-    @property
-    def family(self) -> QP:  # noqa: D102
-        return self.problem.family
 
     def notes(self) -> list[str]:  # noqa: D102
         return [f"Images: {self.source.title}."]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ from .parts import Part, Parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+F = TypeVar("F", bound=Family)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Result:
         return int(np.sum(~(values[:, -1] <= np.maximum(values[:, 0], 1e-12))))
 
 
-class Experiment(ABC):
+class Experiment(ABC, Generic[F]):
     """One published experiment at one size. Parts that are there already are not computed again."""
 
     name: ClassVar[str]
@@ -136,10 +138,15 @@ class Experiment(ABC):
 
     # What a subclass says.
 
-    @property
+    @cached_property
     @abstractmethod
-    def family(self) -> Family:
+    def problem(self) -> Any:
+        """The problem at this size; most have a `family` and a `sample`."""
+
+    @property
+    def family(self) -> F:
         """The family."""
+        return self.problem.family
 
     @abstractmethod
     def main(self) -> Training:
@@ -151,8 +158,7 @@ class Experiment(ABC):
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of every split."""
-        sampler = getattr(self, "problem").sample  # noqa: B009
-        return draw(sampler, self.counts, self.options.seed)
+        return draw(self.problem.sample, self.counts, self.options.seed)
 
     def notes(self) -> list[str]:
         """What else is to be said of the data."""

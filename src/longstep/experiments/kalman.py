@@ -178,7 +178,7 @@ def _moved(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]) -> F
 _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 60, "lm": 15}
 
 
-class Reproduction(Experiment):
+class Reproduction(Experiment[Conic]):
     """Windows that slide over trajectories: not independent, so there is no certificate."""
 
     name, title = "kalman", "Robust Kalman filtering, SCS"
@@ -198,10 +198,6 @@ class Reproduction(Experiment):
     def problem(self) -> Kalman:
         """The problem at this size."""
         return Kalman(**self.size.problem)
-
-    @property
-    def family(self) -> Conic:  # noqa: D102
-        return self.problem.family
 
     @cached_property
     def windows(self) -> dict[str, Windows]:

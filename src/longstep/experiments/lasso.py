@@ -13,12 +13,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 
-from longstep import L1, AcceleratedProximalGradient, Affine, Composite, Quadratic, Training, solve_references
+from longstep import L1, AcceleratedProximalGradient, Affine, Composite, Quadratic, Training
 
 from ..baselines import classical
-from ..families.reference import Optima
 from . import methods
 from .experiment import Experiment, Size
 from .methods import Entry
@@ -71,64 +69,10 @@ class Lasso:
         return self.measure(self.signal(rng), rng)
 
 
-# Instances at a time, steps of FISTA before the first system of active coordinates, and systems at most.
-_WIDE, _APPROACH, _ROUNDS = 64, 150, 20
-
-
-def optima(family: Composite, parameters: np.ndarray, accuracy: float = 1e-10) -> Optima:
-    """The optima of N instances: FISTA, then Newton's method on the coordinates that the soft threshold lets through.
-
-    With v = z − t(Pz + q) the active coordinates are S = {|v| > tλ}, and the next point has P_SS z_S = −q_S −
-    λ sign v_S and zeros elsewhere. What does not settle within a few rounds goes to the library's reference solver.
-    """
-    approach = classical.fista(family).solver(_APPROACH)
-    parts = [parameters[i : i + _WIDE] for i in range(0, len(parameters), _WIDE)]
-    points = [_settled(family, part, approach.solve_batch(part, steps=_APPROACH).x, accuracy) for part in parts]
-    x, value, error = (np.concatenate(column) for column in zip(*points, strict=True))
-    left = np.flatnonzero(~(error <= accuracy))
-    if left.size:
-        slow = solve_references(family, parameters[left], cache=False, progress=False)
-        x[left], value[left], error[left] = slow.x, slow.value, slow.error
-    return Optima(x, None, None, value, error)
-
-
-def _settled(family: Composite, parameters: np.ndarray, X: np.ndarray, accuracy: float) -> tuple[np.ndarray, ...]:
-    """Points, values and relative errors, as the library's reference solver measures them."""
-    smooth = family.smooth
-    assert isinstance(smooth, Quadratic)
-    assert isinstance(family.g, L1)
-    P, Q = smooth.P.toarray(), smooth.data(parameters)["q"]
-    t, weight = 1 / family.lipschitz, float(np.asarray(family.g.weight))
-    scale = 1 + np.max(np.abs(Q), axis=1)
-    best, least, X = X.copy(), np.full(len(X), np.inf), X.copy()
-    for _ in range(_ROUNDS):
-        V = X - t * (X @ P + Q)
-        fixed = np.sign(V) * np.maximum(np.abs(V) - t * weight, 0)
-        error = np.max(np.abs(X - fixed), axis=1) / (t * scale)
-        better = error < least
-        best[better], least[better] = X[better], error[better]
-        if np.all(least <= accuracy):
-            break
-        for i in np.flatnonzero(least > accuracy):
-            active = np.flatnonzero(fixed[i])
-            X[i] = 0.0
-            X[i, active] = _solved(P[np.ix_(active, active)], -Q[i, active] - weight * np.sign(V[i, active]))
-    value = np.sum(best * (best @ P / 2 + Q), axis=1) + weight * np.sum(np.abs(best), axis=1)
-    return best, value, least
-
-
-def _solved(H: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    """H⁻¹ rhs; by least squares where more coordinates are active than there are measurements."""
-    try:
-        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(H), rhs)
-    except np.linalg.LinAlgError:
-        return scipy.linalg.lstsq(H, rhs)[0]
-
-
 _SMALL: dict[str, Any] = {"few": 100, "slow": 100, "timed": 0, "hidden": (30, 30), "l2ws": 150, "lm": 30}
 
 
-class Reproduction(Experiment):
+class Reproduction(Experiment[Composite]):
     """Learned from ten instances, with and without momentum."""
 
     name, title = "lasso", "Lasso, proximal gradient"
@@ -144,13 +88,6 @@ class Reproduction(Experiment):
     def problem(self) -> Lasso:
         """The problem at this size."""
         return Lasso(**self.size.problem, seed=self.options.seed)
-
-    @property
-    def family(self) -> Composite:  # noqa: D102
-        return self.problem.family
-
-    def optima(self, parameters: np.ndarray) -> Optima:  # noqa: D102
-        return optima(self.family, parameters)
 
     def main(self) -> Training:  # noqa: D102
         return self.learn("steps")

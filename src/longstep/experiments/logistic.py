@@ -201,7 +201,7 @@ def _optimum(V: Float[np.ndarray, "m n"], y: Float[np.ndarray, " m"], a: np.ndar
 _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (20, 20), "l2ws": 40, "lm": 10}
 
 
-class Reproduction(Experiment):
+class Reproduction(Experiment[Smooth]):
     """With ε = 0, as published, no minimiser exists: errors are f itself, and what needs optima is left out."""
 
     name, title = "logistic", "Logistic regression on pairs of digits, gradient descent"

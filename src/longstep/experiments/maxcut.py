@@ -83,7 +83,7 @@ class Maxcut:
 _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 40, "lm": 10}
 
 
-class Reproduction(Experiment):
+class Reproduction(Experiment[Conic]):
     """Residuals are measured, so only the networks and the neighbour need optima, of training instances."""
 
     name, title = "maxcut", "Maximum cut, SCS"
@@ -105,10 +105,6 @@ class Reproduction(Experiment):
     def problem(self) -> Maxcut:
         """The problem at this size."""
         return Maxcut(**self.size.problem)
-
-    @property
-    def family(self) -> Conic:  # noqa: D102
-        return self.problem.family
 
     def main(self) -> Training:  # noqa: D102
         return self.learn("schedule", loss="metric")

@@ -12,14 +12,11 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 
 from longstep import Affine, Gaussian, HeavyBall, Quadratic, Schedule, Training
 
 from ..baselines import classical
 from ..baselines.conjugate_gradient import conjugate_gradients
-from ..families.optima import Optimum, require
-from ..families.reference import Optima
 from . import methods
 from .experiment import Experiment, Size
 from .methods import Entry
@@ -65,7 +62,7 @@ class Ridge:
 _SMALL: dict[str, Any] = {"few": 100, "slow": 100, "timed": 0, "hidden": (30, 30), "l2ws": 150, "lm": 30}
 
 
-class Reproduction(Experiment):
+class Reproduction(Experiment[Quadratic]):
     """Everything is exact here: schedules come from the known Gaussian of b, in closed form, without an instance."""
 
     name, title = "ridge", "Ridge regression, gradient descent"
@@ -82,23 +79,6 @@ class Reproduction(Experiment):
     def problem(self) -> Ridge:
         """The problem at this size."""
         return Ridge(**self.size.problem, seed=self.options.seed)
-
-    @property
-    def family(self) -> Quadratic:  # noqa: D102
-        return self.problem.family
-
-    def optima(self, parameters: np.ndarray) -> Optima:
-        """One factorization for all instances."""
-        P, Q = self.family.P.toarray(), self.family.data(parameters)["q"].T
-        factor = scipy.linalg.cho_factor(P)
-        X = scipy.linalg.cho_solve(factor, -Q)
-        X -= scipy.linalg.cho_solve(factor, P @ X + Q)
-        error = np.max(np.abs(P @ X + Q), axis=0) / (1 + np.max(np.abs(Q), axis=0))
-        value = np.sum(X * (P @ X / 2 + Q), axis=0)
-        found = [Optimum(*(x, None, None, float(v), float(e))) for x, v, e in zip(X.T, value, error, strict=True)]
-        for k, optimum in enumerate(found):
-            require(optimum, 1e-10, f"instance {k}")
-        return Optima(np.ascontiguousarray(X.T), None, None, value, error)
 
     @cached_property
     def gaussian(self) -> Gaussian:

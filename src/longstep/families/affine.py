@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from ..linalg.matrix import ArrayLike2D, Matrix, along, make_matrix, to_csr
+from ..linalg.matrix import ArrayLike2D, Matrix, SparseMatrix, along, make_matrix, to_csr
 
 
 class Affine:
@@ -79,6 +79,11 @@ class WorkingMap(eqx.Module):
 
     offsets: dict[str, Float[Array, " rows"]]
     matrices: dict[str, Matrix]
+
+    @property
+    def selects(self) -> bool:
+        """Whether every entry of the data has at most one entry of the parameter in it."""
+        return all(isinstance(M, SparseMatrix) and M.width <= 1 for M in self.matrices.values())
 
     def __call__(self, parameters: Float[Array, "size N"]) -> dict[str, Float[Array, "rows N"]]:
         """The data of N parameters, as columns."""

@@ -37,6 +37,11 @@ class Family(eqx.Module):
     def decode(self, encoded: Any) -> Any:
         """The working instances of encoded parameters; pure, so that it can run inside jit."""
 
+    @property
+    def decodes_freely(self) -> bool:
+        """Whether decoding is so cheap that every step may do it anew."""
+        return False
+
     def instances(self, parameters: Any) -> Any:
         """The stacked, checked, working instances of N parameters (leading axis N)."""
         return self.decode(jax.tree.map(jnp.asarray, self.encode(parameters)))

@@ -3,6 +3,7 @@
 Plain NumPy and SciPy on the user's own data, so that workers of a pool need nothing else.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,14 +158,24 @@ def _clarabel(P: Any, q: Any, A: Any, b: Any, cones: list, what: str) -> tuple[n
     return np.array(result.x), np.array(result.z), np.array(result.s)
 
 
-def quadratic_optimum(P: np.ndarray, q: np.ndarray, what: str) -> Optimum:
-    """min ½x'Px + q'x: the normal equations, by least squares where P is singular."""
-    try:
-        factor = scipy.linalg.cho_factor(P)
-        x = scipy.linalg.cho_solve(factor, -q)
-        x = x - scipy.linalg.cho_solve(factor, P @ x + q)
-    except np.linalg.LinAlgError:
-        x = scipy.linalg.lstsq(P, -q)[0]
+def symmetric_solver(P: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """b ↦ P⁻¹b for a positive semidefinite P, factored once; by least squares where P is singular."""
+    factor, info = scipy.linalg.lapack.dpotrf(P, lower=True)
+    pivots = np.abs(np.diag(factor))
+    # Rounding lets some singular matrices pass.
+    if info or pivots.min() < 1e-7 * pivots.max():
+        return lambda b: scipy.linalg.lstsq(P, b)[0]
+
+    def solve(b: np.ndarray) -> np.ndarray:
+        x = scipy.linalg.cho_solve((factor, True), b)
+        return x + scipy.linalg.cho_solve((factor, True), b - P @ x)
+
+    return solve
+
+
+def quadratic_optimum(P: np.ndarray, solve: Callable[[np.ndarray], np.ndarray], q: np.ndarray, what: str) -> Optimum:
+    """min ½x'Px + q'x by the normal equations, with the `symmetric_solver` of P."""
+    x = solve(-q)
     error = _size(P @ x + q) / (1 + _size(q))
     if error > 1e-6:
         raise ValueError(f"{what} has no minimum: q is not in the range of P, so the objective is unbounded below")

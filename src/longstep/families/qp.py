@@ -129,6 +129,10 @@ class QP(ConstrainedFamily):
             return encoded
         return QPInstance(**self.mapped(encoded))
 
+    @property
+    def decodes_freely(self) -> bool:  # noqa: D102
+        return self.mapped is not None and self.mapped.selects
+
     def _check_bounds(self, l: np.ndarray, u: np.ndarray) -> None:
         crossed = (l > u) | (l == np.inf) | (u == -np.inf)
         if crossed.any():

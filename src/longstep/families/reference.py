@@ -18,7 +18,7 @@ from ..progress import Bar
 from .base import Family
 from .composite import Composite
 from .conic import Conic
-from .optima import Optimum, conic_optimum, qp_optimum, quadratic_optimum, require
+from .optima import Optimum, conic_optimum, qp_optimum, quadratic_optimum, require, symmetric_solver
 from .qp import QP
 from .smooth import Quadratic, Smooth
 
@@ -178,8 +178,8 @@ def _solve_conics(P: Any, A: Any, cones: tuple, data: dict, first: int, accuracy
 
 
 def _solve_quadratics(P: np.ndarray, data: dict, first: int, accuracy: float) -> Optima:
-    rows = zip(data["q"], _names(first), strict=False)
-    return _stack([require(quadratic_optimum(P, q, w), accuracy, w) for q, w in rows])
+    rows, solve = zip(data["q"], _names(first), strict=False), symmetric_solver(P)
+    return _stack([require(quadratic_optimum(P, solve, q, w), accuracy, w) for q, w in rows])
 
 
 @_in_float64
@@ -259,7 +259,7 @@ def _active_newton(family: Composite, parts: "_Parts", instance: Any, x: np.ndar
         inside, outside = np.ix_(active, active), np.ix_(active, ~active)
         # On the active coordinates prox(v) = v − shift, so the residual there is t(∇f + shift/t).
         rhs = (fixed - x)[active] / t - hessian[outside] @ step[~active]
-        step[active] = np.linalg.lstsq(hessian[inside], rhs, rcond=None)[0] if active.any() else 0.0
+        step[active] = symmetric_solver(hessian[inside])(rhs) if active.any() else 0.0
         x = x + step
     return best, least
 

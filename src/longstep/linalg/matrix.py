@@ -85,6 +85,8 @@ class _Rows(eqx.Module):
     long: Int[Array, " h"]
     block: Float[Array, "h n"]
 
+    # Compiled on its own, it is traced once for all the programs that it is a part of.
+    @jax.jit
     def __call__(self, x: Float[Array, "n *N"]) -> Float[Array, "m *N"]:
         y = jnp.zeros((self.index.shape[1], *x.shape[1:]), x.dtype)
         for index, value in zip(self.index, self.value, strict=True):
@@ -99,6 +101,11 @@ class SparseMatrix(Matrix):
 
     forward: _Rows
     backward: _Rows
+
+    @property
+    def width(self) -> int:
+        """The most entries that a row has."""
+        return self.forward.block.shape[1] if self.forward.long.shape[0] else self.forward.index.shape[0]
 
     def mv(self, x):  # noqa: D102
         return linear_call(lambda A, x: A[0](x), lambda A, y: A[1](y), (self.forward, self.backward), x)
