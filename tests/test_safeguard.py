@@ -36,7 +36,7 @@ def merits(solver, parameters, count):
 
     state = solver.algorithm.init(solver.family, problem.instance, None)
     _, (merit, rounding), guard = steps(problem, state, count, 0, observe)
-    return np.asarray(merit), np.asarray(rounding), None if guard is None else np.asarray(guard.safe)
+    return np.asarray(merit), np.asarray(rounding), None if guard is None else np.asarray(guard.acted)
 
 
 @pytest.mark.slow
@@ -75,6 +75,27 @@ def test_a_disastrous_block_is_undone(case):
         short = guarded.solve_batch(case.parameters, steps=1)  # in the middle of a block
         assert short.safeguarded.all()
         np.testing.assert_allclose(short.x, 0.0)
+
+
+def test_after_a_safe_block_an_instance_joins_the_schedule_again_once():
+    case = WATCHED[0]
+    L = case.family.lipschitz
+    bad, good = [1e4 / L] * 2, [1.5 / L, 0.7 / L]
+    runs = {}
+    for name, row in {"once": [*bad, *bad, *good, *good], "twice": [*bad, *good, *bad, *good, *good]}.items():
+        schedule = ls.Schedule({"step": row}, {"step": 1 / L}, blocks=[2] * (len(row) // 2))
+        runs[name] = ls.Solver(case.family, schedule).run(case.parameters, len(row))
+        assert runs[name].safeguarded.all()
+
+    def plain(*row):
+        schedule = ls.Schedule({"step": row}, {"step": 1 / L})
+        return ls.Solver(case.family, schedule, safeguard=None).run(case.parameters, len(row)).objective[:, -1]
+
+    safe = [1 / L] * 2
+    # The second block of `once` is as bad as the first one, but safe steps take its place.
+    np.testing.assert_allclose(runs["once"].objective[:, 8], plain(*safe, *good, *good))
+    np.testing.assert_allclose(runs["twice"].objective[:, 6], plain(*safe))
+    np.testing.assert_allclose(runs["twice"].objective[:, 10], plain(*safe, *safe, *safe))
 
 
 def test_the_step_rule_takes_back_single_steps():

@@ -53,7 +53,7 @@ def recorded(key: Key, count: int, first: int, leaves: tuple, encoded: Any, star
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
     _, history, guard = steps(problem, state, count, first, problem.residuals)
-    return history, None if guard is None else guard.safe
+    return history, None if guard is None else guard.acted
 
 
 @functools.partial(jax.jit, static_argnums=0)

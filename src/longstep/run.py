@@ -24,8 +24,9 @@ class Safeguard(eqx.Module):
     """How a run notices that learned steps fail on an instance, and what it does instead.
 
     `block`: where the merit (objective, or residual) did not fall over a block, the instance returns to the block's
-    start and goes on with the safe θ. `step`: a step after which it grew more than tenfold is taken back, and the safe
-    θ are kept from then on. Both need nothing but the instance itself; the steady state is the same for all.
+    start and takes a block of steps with the safe θ before it joins the schedule again; after the second time it keeps
+    them. `step`: a step after which it grew more than tenfold is taken back, and the safe θ are kept from then on. Both
+    need nothing but the instance itself; the steady state is the same for all.
     """
 
     rule: str = eqx.field(static=True)
@@ -94,15 +95,22 @@ class Problem(eqx.Module):
 
 
 class Guard(eqx.Module):
-    """What the safeguard knows of each instance: where its block began, the merit there, and whether it is safe now."""
+    """What the safeguard knows of each instance: where its block began, the merit there, whether it takes safe steps
+    now, and how often it failed."""
 
     anchor: Any
     merit: Float[Array, "*N"]
     safe: Bool[Array, "*N"]
+    failures: Int[Array, "*N"]
+
+    @property
+    def acted(self) -> Bool[Array, "*N"]:
+        """Where the safeguard acted."""
+        return self.failures > 0
 
     def slim(self) -> "Guard":
         """Without what only a further step needs."""
-        return Guard(None, self.merit, self.safe)
+        return Guard(None, self.merit, self.safe, self.failures)
 
 
 def watch(problem: Problem, state: Any) -> Guard | None:
@@ -111,7 +119,8 @@ def watch(problem: Problem, state: Any) -> Guard | None:
     if safeguard is None:
         return None
     merit, _ = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
-    return Guard(state if safeguard.rule == "block" else None, merit, jnp.zeros(merit.shape, bool))
+    anchor = state if safeguard.rule == "block" else None
+    return Guard(anchor, merit, jnp.zeros(merit.shape, bool), jnp.zeros(merit.shape, jnp.int32))
 
 
 def guarded(
@@ -160,16 +169,18 @@ def _noted(record: Any, k: Any, observed: Any) -> Any:
 
 
 def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any, Guard]:
-    """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and are safe from then on."""
+    """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
     merit, rounding = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
-    growth = 1.0 if safeguard.rule == "block" else 10.0
+    by_block = safeguard.rule == "block"
     # Written so that NaN fails.
-    failed = ~(merit <= growth * guard.merit + rounding) & ~guard.safe
+    failed = ~(merit <= (1.0 if by_block else 10.0) * guard.merit + rounding) & ~guard.safe
     state = _where(failed, back, state)
     merit = jnp.where(failed, guard.merit, merit)
-    return state, Guard(state if safeguard.rule == "block" else None, merit, guard.safe | failed)
+    failures = guard.failures + failed
+    safe = failed | (failures >= (2 if by_block else 1))
+    return state, Guard(state if by_block else None, merit, safe, failures)
 
 
 def _where(condition: Bool[Array, "*N"], new: Any, old: Any) -> Any:

@@ -33,8 +33,9 @@ class Solver:
     used, which are those of the C packages; keyword values replace them: `Solver(family, rho_ineq=1.0)`.
 
     The `safeguard` watches the step-varying phase: where the objective (or the residual) did not fall over a block of
-    the schedule, an instance returns to the block's start and goes on with safe hyperparameters; `"step"` takes back
-    single steps after which it grew tenfold; None trusts the schedule. `Solution.safeguarded` tells where it acted.
+    the schedule, an instance returns to the block's start, takes a block of steps with safe hyperparameters and joins
+    the schedule again, or keeps to safe ones after the second time; `"step"` takes back single steps after which it
+    grew tenfold; None trusts the schedule. `Solution.safeguarded` tells where it acted.
 
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
@@ -299,7 +300,7 @@ class Solver:
             "status": status,
             "iterations": np.asarray(progress.iterations),
             "outside": None if self.seen is None else self.seen.outside(encoded),
-            "safeguarded": _flags(None if progress.guard is None else progress.guard.safe, *status.shape),
+            "safeguarded": _flags(None if progress.guard is None else progress.guard.acted, *status.shape),
             "ray_x": None if rays is None else np.where(status == Status.DUAL_INFEASIBLE, rays.x, np.nan),
             "ray_y": None if rays is None else np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan),
         }

@@ -113,13 +113,13 @@ def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int
     if problem.cones is None:
         state = 2 * n + 3 * rows
         reals = n + 2 * rows + 2 * state + (n + 2 * rows) + 2 * rows + 2 * n + spare + judged
-        integers = 8
+        integers = 9
     else:
         matrix = 2 * max((k * k for k in problem.cones.semidefinite), default=1)
         state = 2 * n + 3 * rows + 3
         reals = (
             n + rows + 1 + 2 * state + (n + 2 * rows + 1) + (n + rows + 1) + 2 * rows + 3 * n + matrix + spare + judged
         )
-        integers = 9 + 2
+        integers = 10 + 2
     whole = reals * width + integers * 4
     return -(-whole // width) * width, (n + 2 * m + 3) * width + 4 * 4

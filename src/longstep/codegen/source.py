@@ -42,6 +42,7 @@ def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
         f"#define SAFEGUARD {_SAFEGUARDS[problem.safeguard]} /* 1: after each block, 2: after each step */",
         f"#define REFINEMENTS {linear.refinements}",
         f"#define GROWTH {10 if problem.safeguard == 'step' else 1}",
+        f"#define FAILURES {1 if problem.safeguard == 'step' else 2} /* after so many, safe steps to the end */",
         f"#define ROOT_EPSILON {emit.number(root, precision)}",
         f"#define EPS_INFEASIBLE {emit.number(problem.eps_infeasible, precision)}",
         f"#define SIZE_P {emit.number(problem.size_P, precision)}",

@@ -89,6 +89,6 @@ def _readme(code: Code, solver_hash: str, version: str) -> str:
 
 _SAFEGUARDS = {
     None: "none, the schedule is trusted",
-    "block": "where residuals did not fall over a block of the schedule, the block is undone and safe steps are taken",
+    "block": "where residuals did not fall over a block of steps, it is undone and a block of safe steps is taken",
     "step": "a step after which residuals grew tenfold is undone, and safe steps are taken from then on",
 }

@@ -23,5 +23,5 @@ typedef struct {
     longstep_real spare[3][LONGSTEP_SPARE_];
     longstep_residuals residuals, anchored;
     longstep_real merit, best_violation, objective, primal_residual, dual_residual;
-    int32_t g_of, k, first, iterations, status, suspect, safe, fresh, outside;
+    int32_t g_of, k, first, iterations, status, suspect, safe, failures, fresh, outside;
 } longstep_workspace;

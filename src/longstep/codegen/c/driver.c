@@ -40,8 +40,8 @@ static void watch(longstep_workspace *work)
     memcpy(&work->past.anchor, &work->state, sizeof work->state);
 }
 
-/* Where the merit did not fall the state goes back to the anchor, and takes safe steps from then on. Copies go one way or
- * the other, so that the work is the same. */
+/* Where the merit did not fall the state goes back to the anchor, and takes safe steps: over the next block, or from then
+ * on where it failed often enough. Copies go one way or the other, so that the work is the same. */
 static void settle(longstep_workspace *work)
 {
     const longstep_residuals *r = judged(work);
@@ -54,7 +54,8 @@ static void settle(longstep_workspace *work)
     memcpy(states[failed], states[!failed], sizeof work->state);
     memcpy(judgements[failed], judgements[!failed], sizeof work->residuals);
     work->merit = merits[failed];
-    work->safe |= failed;
+    work->failures += failed;
+    work->safe = failed | (work->failures >= FAILURES);
 }
 #endif
 
@@ -138,7 +139,7 @@ static void phase(longstep_workspace *work, const longstep_settings *settings, i
 static longstep_status prepare(longstep_workspace *work, const longstep_settings *settings, const real *parameter,
                             const longstep_start *start)
 {
-    work->k = work->iterations = work->suspect = work->safe = work->fresh = 0;
+    work->k = work->iterations = work->suspect = work->safe = work->failures = work->fresh = 0;
     work->status = LONGSTEP_BAD_INPUT;
     work->first = start != NULL && !LONGSTEP_WARM ? HORIZON : 0;
     if (settings->check_every < 1 || settings->max_iter < 0 || settings->steps < -1 || !(settings->eps_abs >= 0) ||
@@ -186,7 +187,7 @@ static longstep_status report(longstep_workspace *work, longstep_result *result)
     result->dual_residual = work->dual_residual;
     result->status = work->status;
     result->iterations = work->iterations;
-    result->safeguarded = work->safe;
+    result->safeguarded = work->failures > 0;
     result->outside = work->outside;
     return (longstep_status)work->status;
 }

@@ -22,5 +22,5 @@ typedef struct {
     longstep_real spare[3][LONGSTEP_SPARE_];
     longstep_residuals residuals, anchored;
     longstep_real merit, best_violation, objective, primal_residual, dual_residual;
-    int32_t k, first, iterations, status, suspect, safe, fresh, outside;
+    int32_t k, first, iterations, status, suspect, safe, failures, fresh, outside;
 } longstep_workspace;
