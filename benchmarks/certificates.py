@@ -79,7 +79,8 @@ def run(name, folder):
         distance = float(np.max(np.sum(optima.x**2, axis=1)))
         for label, method in (("learned", solver), ("1/L", vanilla)):
             cases = worst_cases(method)
-            console.print(f"worst case of f − f*, times ‖z⁰ − z*‖², {label}: {cases}")
+            listed = ", ".join(f"{k}: {value:.3g}" for k, value in cases.items())
+            console.print(f"worst case of f − f* after so many steps, times ‖z⁰ − z*‖², {label}: {listed}")
             worst = {k: v * distance for k, v in cases.items()} if label == "learned" else worst
     methods = [evaluation, ls.evaluate(classical.best_constant(family, training), data.test, 60, metric=metric)]
     figure = figures.convergence(methods, certificate=shown[0], worst_case=worst)
