@@ -97,6 +97,12 @@ def test_every_public_name_is_in_the_api_page():
     assert not [n for n in names if not re.search(rf"^::: longstep\.(learn\.)?{n}$", text, re.MULTILINE)]
 
 
+def test_every_name_on_the_api_page_is_there():
+    for path in re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE):
+        owner, name = path.rsplit(".", 1)
+        assert path in MODULES or hasattr(pkgutil.resolve_name(owner), name), path
+
+
 def test_version_is_stated_once():
     stated = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert stated
