@@ -50,7 +50,7 @@ def test_several_devices_give_what_one_gives():
         np.testing.assert_allclose(again, values, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["qp", "second_order", "mixed"])
+@pytest.mark.parametrize("name", ["qp", pytest.param("second_order", marks=pytest.mark.slow), "mixed"])
 def test_factors_in_float32_give_solutions_in_float64(name):
     if name == "qp":
         P, q, A, l, u = random_qp(0)

@@ -56,7 +56,7 @@ def test_osqp_iterates_are_the_packages(alpha, equalities, seed):
 
 
 @pytest.mark.parametrize("kind", CONES)
-@pytest.mark.parametrize("alpha", [1.0, 1.5])
+@pytest.mark.parametrize("alpha", [pytest.param(1.0, marks=pytest.mark.slow), 1.5])
 def test_scs_iterates_are_the_packages(kind, alpha):
     cones = CONES[kind]
     P, A, b, c = random_conic(7, cones)

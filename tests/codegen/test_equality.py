@@ -43,7 +43,14 @@ def test_steps_of_examples(name, steps):
         assert_equal(compiled.solve(parameter, steps=steps), solver.solve(parameter, steps=steps), rtol)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "kalman"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("quadcopter", "nnls") else pytest.mark.slow)
+        for name in NAMES
+        if name != "kalman"
+    ],
+)
 def test_examples_against_extended_precision(name):
     """The iteration as its authors write it, transcribed and computed with 64 bits of mantissa."""
     family, instances = example(name)

@@ -93,7 +93,9 @@ def test_files(name, runs):
     assert not any(str(runs.folder) in text or str(runs.data) in text for text in texts)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("kalman", "maxcut") else ()) for n in NAMES]
+)
 def test_the_written_solver_is_the_evaluated_one(name, runs):
     found, folder = runs(name), runs.folder / name
     experiment = prepared(name, runs)
@@ -263,6 +265,7 @@ def test_command(runs, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_published_logistic_objective_has_no_optima(runs, tmp_path):
     options = runs.options(regularization=0.0, methods=("vanilla", "nesterov"))
     found = reproduce("logistic", tmp_path, options, formats=())

@@ -342,6 +342,7 @@ def test_settings_of_the_user_neither_change_nor_matter(tmp_path):
     assert other == plain
 
 
+@pytest.mark.slow
 def test_pyplot_is_not_needed():
     code = (
         "import sys\n"
