@@ -9,10 +9,12 @@ import pytest
 import longstep as ls
 from longstep.certificates.certificate import least_validation
 from longstep.certificates.sample import TOLERANCES, quantile_curves
+from longstep.families import reference
+from longstep.families.optima import require
 from longstep.families.seen import Seen
 from longstep.families.tables import write_table
 from longstep.forecast import forecast
-from longstep.learn import _shared
+from longstep.learn import _referenced, _shared
 
 from .helpers import random_qp
 
@@ -218,3 +220,20 @@ def test_smooth_families_with_parameters_of_several_parts_know_what_they_saw():
     batch = solver.solve_batch({"a": np.array([[0.0, 0, 0], [0, 100, 0], [0, 0, 0]]), "b": np.array([1.5, 1.5, 50])})
     assert batch.outside.tolist() == [False, True, True]
     assert solver.solve({"a": np.zeros(3), "b": 50.0}).outside
+
+
+def test_without_trusted_optima_residuals_are_trained_on(monkeypatch):
+    """Clarabel does not bring every cone program to the accuracy that references have."""
+    P, q, A, l, u = random_qp(0)
+    family = ls.QP(P, A, q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(len(q))))
+    parameters = {"train": np.zeros((2, len(q))), "test": np.ones((2, len(q)))}
+    notes = []
+    data, loss = _referenced(family, parameters, notes, cache=False, progress=False)
+    assert (loss, notes) == ("both", [])
+    assert data.train.optima is not None
+    monkeypatch.setattr(reference, "require", lambda optimum, accuracy, what: require(optimum, -1.0, what))
+    data, loss = _referenced(family, parameters, notes, cache=False, progress=False)
+    assert loss == "metric"
+    assert data.train.optima is None
+    assert len(notes) == 1
+    assert notes[0].startswith("Trained by residuals alone: the reference optimum of instance")

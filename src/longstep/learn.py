@@ -15,6 +15,7 @@ from .families.base import Family
 from .families.cvxpy import Model, from_cvxpy
 from .families.dataset import Dataset, draw
 from .families.layout import Block, Layout
+from .families.optima import InaccurateReferenceError
 from .families.samples import read_samples
 from .forecast import forecast
 from .report.learned import Report
@@ -77,13 +78,8 @@ def learn(
     if progress:
         print(expected, file=sys.stderr)
     expected.check()
-    # Residuals tell all of a constrained problem; of the others only the optimum does.
-    constrained = hasattr(family, "m")
-    wanted = ["train"] if constrained else list(parameters)
-    data = Dataset.from_parameters(family, parameters, references=wanted, cache=cache, progress=progress)
-    if constrained:
-        # Residuals alone may fall while the point stays away.
-        training = {"loss": "both"} | training
+    data, loss = _referenced(family, parameters, notes, cache=cache, progress=progress)
+    training = ({} if loss is None else {"loss": loss}) | training
     trained = train(family, data.train, seed=seed, cache=cache, progress=progress, **shape, **training)
     solver = Solver(family, trained)
     steps = max(2 * horizon, 100)
@@ -100,6 +96,21 @@ def learn(
                 f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}."
             )
     return solver, Report(model, data, trained, found, certificate, expected, notes, perf_counter() - begin)
+
+
+def _referenced(family: Family, parameters: dict, notes: list[str], **options: Any) -> tuple[Dataset, str | None]:
+    """The splits with the optima that are needed, and the loss to train with, where that is not the default.
+
+    Residuals tell all of a constrained problem; of the others only the optimum does. Residuals alone may fall while the
+    point stays away: optima are wanted in training all the same, but need not be the most accurate ones.
+    """
+    if not hasattr(family, "m"):
+        return Dataset.from_parameters(family, parameters, **options), None
+    try:
+        return Dataset.from_parameters(family, parameters, references=["train"], accuracy=1e-6, **options), "both"
+    except InaccurateReferenceError as error:
+        notes.append(f"Trained by residuals alone: {error}.")
+        return Dataset.from_parameters(family, parameters, references=False, **options), "metric"
 
 
 def _family(problem: Any, form: Any, dtype: Any, equilibrate: bool) -> tuple[Model | None, Family]:
