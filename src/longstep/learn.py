@@ -109,7 +109,8 @@ def _referenced(family: Family, parameters: dict, notes: list[str], **options: A
     try:
         return Dataset.from_parameters(family, parameters, references=["train"], accuracy=1e-6, **options), "both"
     except InaccurateReferenceError as error:
-        notes.append(f"Trained by residuals alone: {error}.")
+        # What it advises is for those who ask for optima themselves.
+        notes.append(f"Trained by residuals alone: {str(error).split('. ')[0]}.")
         return Dataset.from_parameters(family, parameters, references=False, **options), "metric"
 
 

@@ -39,7 +39,6 @@ from ..families.dataset import Split, draw
 from ..families.reference import Optima
 from ..families.seen import Seen
 from ..solution import History
-from ..training.compare import Comparison
 from . import methods
 from .methods import Entry
 from .parts import Part, Parts
@@ -241,19 +240,15 @@ class Experiment(ABC, Generic[F]):
 
         def make() -> Part:
             found = train(self.family, source, cache=self.options.cache, progress=self.options.progress, **options)
-            schedules = {"schedule": found.schedule.to_json(), "constant": found.constant.to_json()}
-            return {}, {**schedules, "record": found.record}
+            return {}, found.to_json()
 
         found = self.parts.get(f"training-{name}", depends, make)[1]
-        record = found["record"]
-        schedule, constant = (Schedule.from_json(found[key]) for key in ("schedule", "constant"))
         seen = None
         # The range of an image's pixels tells nobody anything.
         if isinstance(source, Split) and not isinstance(self.family, Smooth):
             seen = Seen.of(self.family.encode(source.parameters))
         algorithm = options.get("algorithm") or default_algorithm(self.family)
-        comparison = Comparison.from_json(record["comparison"])
-        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen)
+        return Training.from_json(found, algorithm, seen)
 
     def run(self, entry: Entry) -> Result:
         """A method on its test instances, kept as a part."""

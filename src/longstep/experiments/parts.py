@@ -13,7 +13,8 @@ from .. import storage
 from ..hashing import content_hash
 
 Part: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
-_KIND, _VERSION = "part of an experiment", 1
+# Raised when the same settings give other results.
+_KIND, _VERSION = "part of an experiment", 2
 
 
 class Parts:

@@ -166,7 +166,8 @@ def _markdown(experiment: Experiment, found: Reproduced) -> str:
         f"# {experiment.title}",
         f"`{record['command']}`, {record['date']}. Instances: {counts}; learned from {experiment.size.train}. "
         f"Kept: {record['kept']}. {' '.join(record['notes'])}".rstrip(),
-        f"With {packages}; {record['machine']['cores']} cores, {record['machine']['architecture']}.",
+        f"With {packages}; {record['machine']['cores']} cores, {record['machine']['architecture']}, "
+        f"JAX on {record['machine']['device']}.",
     ]
     return "\n\n".join([*head, *(table.markdown() for table in found.tables)])
 
@@ -186,7 +187,7 @@ def _packages() -> dict[str, str]:
 def _device() -> str:
     import jax
 
-    return jax.devices()[0].platform
+    return jax.devices()[0].device_kind
 
 
 def _peak() -> int:

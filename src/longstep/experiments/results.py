@@ -9,6 +9,7 @@ import numpy as np
 
 from longstep import Certificate, Evaluation
 
+from ..baselines.networks import features
 from ..evaluation import FLOOR, TOLERANCES
 from ..families.conic import Conic
 from ..families.qp import QP
@@ -115,8 +116,6 @@ def weights_table(experiment: Experiment, results: Iterable[Result]) -> Table:
     """How many numbers are learned: the schedule's, the networks', and those of a linear map to a start."""
     family = experiment.family
     first = experiment.data.train.select([0]).parameters
-    from ..baselines.networks import features
-
     d, schedule = features(family, first).shape[1], experiment.main().schedule
     rows: list[tuple[str, Any, Any]] = [
         ("parameter size d", d, None),

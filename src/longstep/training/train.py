@@ -54,6 +54,18 @@ class Training:
         """How long it took, the search for the constant included; of a resumed training, all its parts together."""
         return float(self.record["seconds"])
 
+    def to_json(self) -> dict[str, Any]:
+        """All of it but the algorithm and what was seen, as plain JSON."""
+        return {"schedule": self.schedule.to_json(), "constant": self.constant.to_json(), "record": self.record}
+
+    @staticmethod
+    def from_json(document: dict[str, Any], algorithm: Algorithm, seen: Seen | None) -> "Training":
+        """The inverse of `to_json`."""
+        record = document["record"]
+        comparison = Comparison.from_json(record["comparison"])
+        schedule, constant = (Schedule.from_json(document[name]) for name in ("schedule", "constant"))
+        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen)
+
     def __repr__(self) -> str:
         return f"Training: {self.kept}, {len(self.schedule)} steps, {self.seconds:.1f} s\n{self.comparison}"
 
@@ -155,7 +167,7 @@ def train(
     folder = storage.cache_folder(cache, "training")
     checkpoint = Checkpoint(None if folder is None else folder / f"{key}.training")
     if checkpoint.result is not None:
-        return about.read(checkpoint.result, seen)
+        return Training.from_json(checkpoint.result, algorithm, seen)
     learner = Progressive(instances.task, instances.start, instances.optimum, settings, memory_limit)
     with one_blas_thread(), Bar("training", len(settings.lengths) + 2 + bool(joint), progress) as advance:
 
@@ -177,7 +189,7 @@ def train(
     record |= _trained_on(split)
     record |= {"instances": instances.count, "dtype": str(work.dtype), "gradient_pieces": learner.memory_pieces}
     training = about.training(*found, record, seen)
-    checkpoint.finish(about.write(training))
+    checkpoint.finish(training.to_json())
     return training
 
 
@@ -187,7 +199,7 @@ def _trained_on(split: Split | None) -> dict[str, list[str]]:
 
 
 class _About:
-    """What a training is of: to name it, to record it, to write it down and to read it again."""
+    """What a training is of: to name it and to record it."""
 
     def __init__(self, family: Family, algorithm: Algorithm, settings: Settings):
         self.family, self.algorithm, self.settings = family, algorithm, settings
@@ -239,21 +251,6 @@ class _About:
             json.dumps({**record, "kept": kept, "constant": constant.steady, "comparison": comparison.to_json()})
         )
         return Training(schedule, constant, self.algorithm, comparison, kept, record, seen)
-
-    def write(self, training: Training) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return {
-            "schedule": training.schedule.to_json(),
-            "constant": training.constant.to_json(),
-            "record": training.record,
-        }
-
-    def read(self, result: dict[str, Any], seen: Seen | None) -> Training:
-        """The inverse of `write`."""
-        record = result["record"]
-        comparison = Comparison.from_json(record["comparison"])
-        schedule, constant = (Schedule.from_json(result[name]) for name in ("schedule", "constant"))
-        return Training(schedule, constant, self.algorithm, comparison, record["kept"], record, seen)
 
 
 def _effort(algorithm: Algorithm, family: Family) -> tuple[int, int]:
