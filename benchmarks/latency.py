@@ -167,7 +167,7 @@ def entries_of(problem: Problem, folder: Path, only: tuple[str, ...]) -> list[En
     """All variants of all methods that are installed and take the family, `only` those whose names begin so."""
     family, found = problem.family, []
     makers: dict[str, Callable[[], Iterable[Entry]]] = {
-        "longstep C": lambda: longstep("C", compiled(problem.solver), (4, 5, 10)),
+        "longstep C": lambda: longstep("C", compiled(problem.solver), (4, 5, 6, 9, 10)),
         "longstep JAX": lambda: longstep("JAX", problem.solver, (5, 10)),
         "SCS": lambda: packages.scs(family),
         "Clarabel": lambda: packages.clarabel(family),

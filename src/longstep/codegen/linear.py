@@ -14,11 +14,11 @@ from .ordering import Blocks, Costs, columns_alone, one_block, sparse_blocks
 from .problem import Problem
 
 METHODS = ("auto", "sparse", "blocks", "inverse")
-# Numbers in one strip of a block, measured on x86: 256 bits.
+# Columns of a block are padded to multiples of so many numbers, measured on x86: 256 bits.
 LANES = {"double": 4, "float": 8}
 # A block's own overhead and that of an indexed row, in multiplications of a long product; and what an entry of
 # column-wise LDLᵀ costs, where every number is loaded, multiplied and stored alone, and a column.
-_BLOCK, _ROW, _ENTRY, _COLUMN = 20.0, 2.0, 4.0, 6.0
+_BLOCK, _ROW, _ENTRY, _COLUMN = 40.0, 2.0, 4.0, 6.0
 # Blocks have functions of their own, a few hundred bytes for each shape.
 _MOST_SHAPES, _MOST_BLOCKS = 64, 600
 
@@ -109,18 +109,18 @@ def _in_blocks(blocks: Blocks, factors: list[list[Piece]], precision: str, name:
 
 
 def _packed(piece: Piece, lanes: int) -> np.ndarray:
-    """C, then M and −C', in strips of so many rows; a diagonal M comes last."""
+    """C, then M and −C', by padded columns; a diagonal M comes last."""
     C, M = piece.C, piece.M
     if M.ndim == 1:
-        return np.concatenate([_strips(C, lanes), _strips(-C.T, lanes), M])
-    return np.concatenate([_strips(C, lanes), _strips(np.hstack([M, -C.T]), lanes)])
+        return np.concatenate([_padded(C, lanes), _padded(-C.T, lanes), M])
+    return np.concatenate([_padded(C, lanes), _padded(np.hstack([M, -C.T]), lanes)])
 
 
-def _strips(matrix: np.ndarray, lanes: int) -> np.ndarray:
+def _padded(matrix: np.ndarray, lanes: int) -> np.ndarray:
     rows, columns = matrix.shape
-    padded = np.zeros((_up(rows, lanes), columns))
-    padded[:rows] = matrix
-    return padded.reshape(-1, lanes, columns).transpose(0, 2, 1).ravel()
+    padded = np.zeros((columns, _up(rows, lanes)))
+    padded[:, :rows] = matrix.T
+    return padded.ravel()
 
 
 def _block_code(blocks: Blocks, lanes: int) -> str:
@@ -147,7 +147,8 @@ def _block_code(blocks: Blocks, lanes: int) -> str:
 
 _ABOUT = """/* Blocks of columns with rows below: b_R -= C b_J forward, x_J = M b_J - C'x_R backward (scaled: M is a
  * diagonal).
- * Names have the numbers of columns and rows. Matrices lie in strips of as many rows as a vector has numbers. */
+ * Names have the numbers of columns and rows. Matrices lie by columns, padded to whole vectors; four columns at a time
+ * keep the sums in registers. */
 """
 
 
@@ -166,6 +167,7 @@ def _function(name: str, j: int, r: int, lanes: int) -> str:
         gather = "    for (int k = 0; k < R_; ++k) x[J_ + k] = b[below[k]];\n"
         code = code.replace(gather, "    (void)below;\n")
     sizes = {"J_UP": _up(j, lanes), "R_UP": _up(r, lanes), "J_R": f"{j}_{r}", "J_ + R_": j + r}
+    sizes |= {"J_FOURS": j // 4 * 4, "R_FOURS": r // 4 * 4, "X_FOURS": (j + r) // 4 * 4}
     for token, value in {**sizes, "R_": r, "J_": j, "LANES": lanes}.items():
         code = code.replace(token, str(value))
     return code
