@@ -3,11 +3,12 @@
     python benchmarks/throughput.py [--steps 20] [--batches 1 10 100 1000 10000 100000] [--out FILE.json]
 
 For each batch size and precision (float64, float32, and float64 with float32 factors): time per instance from
-parameters on the host to solutions on the host, time of the compiled program on the device alone, and that against the
-bare matrix products of the same steps (an n × n matrix times n × N columns), measured in the same run. The products'
-own rate stands beside the rate of one large square product, the measured peak. On CPUs a loop over the osqp package
-(same number of steps, one workspace) stands beside it, where osqp is installed. Schedules are step-varying, as learned
-ones are: every step has its own factor.
+parameters on the host to solutions on the host, time of the compiled program on the device alone, and that against bare
+matrix products, measured in the same run: the least that such steps need, one n × n matrix times n × N columns each
+(`/ solves`), and all products of a step as dense ones, that and those with A and A' (`/ all`; longstep takes A's from
+its few entries). The rate of the former stands beside that of one large square product, the measured peak. On CPUs a
+loop over the osqp package (same number of steps, one workspace) stands beside it, where osqp is installed. Schedules
+are step-varying, as learned ones are: every step has its own factor.
 """
 
 import argparse
@@ -60,19 +61,24 @@ def on_device(solver, parameters, steps):
     return best_of(program, 10)
 
 
-def products(n, count, steps, dtype):
-    """Seconds of `steps` products of one of as many n × n matrices with `count` columns: the floor of such steps."""
+def products(n, rows, count, steps, dtype):
+    """Seconds of `steps` products of one of as many n × n matrices with `count` columns; with a rows × n matrix and its
+    transpose too, unless there are no rows."""
     matrices, columns = jnp.full((steps, n, n), 1.0 / n, dtype), jnp.ones((n, count), dtype)
+    A = jnp.full((rows, n), 1.0 / max(rows, n), dtype)
 
     @jax.jit
-    def run(matrices, columns):
+    def run(matrices, A, columns):
         def step(c, m):
-            return jnp.matmul(m, c, precision="highest"), None
+            c = jnp.matmul(m, c, precision="highest")
+            if rows:
+                c = jnp.matmul(A.T, jnp.matmul(A, c, precision="highest"), precision="highest")
+            return c, None
 
         return jax.lax.scan(step, columns, matrices)[0]
 
-    jax.block_until_ready(run(matrices, columns))
-    return best_of(lambda: run(matrices, columns), 10)
+    jax.block_until_ready(run(matrices, A, columns))
+    return best_of(lambda: run(matrices, A, columns), 10)
 
 
 def peak(dtype, n=2048):
@@ -115,23 +121,23 @@ def measure(kind, batches, steps):
         repeats = 5 if count >= 1000 else 20
         host = best_of(lambda parameters=parameters: solver.solve_batch(parameters, steps=steps).x, repeats)
         device = on_device(solver, parameters, steps)
-        bare = products(172, count, steps, factors or dtype)
-        flops = 2 * 172**2 * count * steps
-        rows.append({"kind": kind, "batch": count, "host": host, "device": device, "bare": bare, "rate": flops / bare})
+        n, m = solver.family.n, solver.family.A.shape[0]
+        bare, every = (products(n, rows_of_A, count, steps, factors or dtype) for rows_of_A in (0, m))
+        times = {"host": host, "device": device, "bare": bare, "all_products": every}
+        rows.append({"kind": kind, "batch": count, **times, "rate": 2 * n**2 * count * steps / bare})
     return rows
 
 
 def show(rows, reference, peaks):
     """One line for each row."""
-    print(
-        f"{'precision':<26}{'batch':>9}{'µs each':>10}{'device µs':>11}{'device / bare':>15}{'products at':>13}", end=""
-    )
-    print(f"{'× OSQP':>9}" if reference else "")
+    head = f"{'precision':<26}{'batch':>9}{'µs each':>10}{'device µs':>11}{'/ solves':>10}{'/ all':>7}{'solves at':>12}"
+    print(head + (f"{'× OSQP':>9}" if reference else ""))
     for r in rows:
         dtype = "float32" if "float32" in r["kind"] else "float64"
         share = f"{100 * r['rate'] / peaks[dtype]:.0f}% peak"
         line = f"{r['kind']:<26}{r['batch']:>9,}{1e6 * r['host'] / r['batch']:>10.2f}"
-        line += f"{1e6 * r['device'] / r['batch']:>11.3f}{r['device'] / r['bare']:>15.2f}{share:>13}"
+        line += f"{1e6 * r['device'] / r['batch']:>11.3f}{r['device'] / r['bare']:>10.2f}"
+        line += f"{r['device'] / r['all_products']:>7.2f}{share:>12}"
         print(line + (f"{reference * r['batch'] / r['host']:>9.2f}" if reference else ""))
 
 

@@ -17,6 +17,7 @@ import longstep as ls
 from longstep.experiments import kalman, quadcopter
 from longstep.families.dataset import Split
 from longstep.solution import Point
+from longstep.training import progressive
 from longstep.training.blocks import Block, Part, Unknowns
 from longstep.training.instances import gather
 from longstep.training.losses import resolve_loss
@@ -250,14 +251,40 @@ def test_closed_forms_are_taken():
             ls.train(case.family, gaussian, **options, **QUIET)
 
 
+def test_trials_of_dear_steps_are_made_in_single_precision(monkeypatch):
+    case, made = TRAINED["osqp"], []
+    objective = progressive.Progressive._objective
+
+    def noted(self, block, unknowns, *rest):
+        function = objective(self, block, unknowns, *rest)
+        made.append((block.task.family.dtype, function(unknowns.start(unknowns.base)), self))
+        return function
+
+    monkeypatch.setattr(progressive, "_DEAR", 0)
+    monkeypatch.setattr(progressive.Progressive, "_objective", noted)
+    result = ls.train(case.family, split(case), horizon=3, block=3, iterations=9, starts=2, **QUIET)
+    (own, exact, learner), (rough, near, _) = made[:2]
+    assert (own, rough) == (np.float64, np.float32)
+    assert near[0] == pytest.approx(exact[0], rel=1e-3)
+    assert np.allclose(near[1], exact[1], atol=1e-3 * np.abs(exact[1]).max())
+    # What is kept was judged in the family's own precision, and is no worse than where it began.
+    assert result.record["parts"][1]["loss"] < exact[0]
+    # At the rounding of single precision trials go on in the block's own, from half as many starts.
+    program, count = learner._trials(3, -np.inf)
+    assert (program.task.family.dtype, count) == (np.float64, 1)
+
+
 class Interrupt(Exception):
     pass
 
 
-@pytest.mark.parametrize("name", ["proximal-lasso", "osqp"])
-def test_an_interrupted_training_goes_on_bit_for_bit(name, tmp_path):
+@pytest.mark.parametrize(("name", "dear"), [("proximal-lasso", False), ("osqp", False), ("osqp", True)])
+def test_an_interrupted_training_goes_on_bit_for_bit(name, dear, tmp_path, monkeypatch):
     case = TRAINED[name]
     options = {"horizon": 6, "block": 3, "iterations": 8, "joint": True, "progress": False}
+    if dear:
+        monkeypatch.setattr(progressive, "_DEAR", 0)
+        options["starts"] = 3
     expected = ls.train(case.family, split(case), cache=False, **options)
     for part in ("best constant", "block 1 of 2", "block 2 of 2", "steady state", "all blocks together"):
 

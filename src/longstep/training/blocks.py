@@ -88,6 +88,12 @@ class Block:
         few = Task(task.algorithm, task.family, instance, target, optimum)
         return Block(few, self.loss, self.count)
 
+    def rough(self, memory_limit: float | None = None) -> "Block":
+        """The same block in single precision."""
+        task = self.task
+        known = single((task.instance, task.target, task.optimum))
+        return Block(Task(task.algorithm, task.family.astype("float32"), *known), self.loss, self.count, memory_limit)
+
     def memory(self) -> int:
         """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
         part, states = self._parts[0], self.start(None)
@@ -138,6 +144,11 @@ class _Part:
 def take_columns(tree: Any, columns: Any) -> Any:
     """Some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
     return jax.tree.map(lambda a: np.asarray(a)[..., columns] if a.ndim else a, tree)
+
+
+def single(tree: Any) -> Any:
+    """Every array of real numbers in single precision."""
+    return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
 
 def _arrays(theta: Values) -> dict[str, Array]:

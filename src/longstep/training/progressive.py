@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..solution import Point
-from .blocks import Block, Part, Unknowns, Values, take_columns
+from .blocks import Block, Part, Unknowns, Values, single, take_columns
 from .losses import TAILED, Errors, Loss, Task
 from .optimize import Minimum, minimise
 from .search import best_constant, constant_errors
@@ -24,6 +24,9 @@ _SETTLED = 60
 _ASUNDER = 0.05
 # A trial that tells which start is worth going on from takes this part of the iterations.
 _TRIAL = 1 / 3
+# From so many unknowns on, trials of methods that solve linear systems are made in single precision: less than half the
+# time, but programs of their own.
+_DEAR = 300
 # Blocks over which steady states are compared.
 _LASTING = 30
 
@@ -91,6 +94,7 @@ class Progressive:
         held = self._factored if settings.factorizations == 1 else set()
         self.learned = [name for name in settings.learn if name not in held]
         self._programs: dict[int, Block] = {}
+        self._rough: dict[int, Block] = {}
         self._limit, self._start, self._optimum = memory_limit, start, optimum
         self.memory_pieces = 1
         self.walk: Walk | None = None
@@ -109,15 +113,16 @@ class Progressive:
         constant = part("constant", "best constant", self._constant)
         yield constant
         states, blocks = self.start(), []
-        floor = self.floor()
+        floor, level = self.floor(), np.inf
         for number, length in enumerate(s.lengths):
             text = f"block {number + 1} of {len(s.lengths)}"
-            given_to = (length, states, constant, blocks)
+            given_to = (length, states, level, constant, blocks)
             blocks.append(part("block", text, lambda r, a=given_to: self._block(r, *a)))
             yield blocks[-1]
             states, errors = self.advance(blocks[-1].theta, states)
+            level = float(np.quantile(errors.metric, 0.25))
             # Blocks that are learned on rounding would only add danger.
-            if np.quantile(errors.metric, 0.25) <= floor:
+            if level <= floor:
                 break
         steady = part("steady", "steady state", lambda r: self._steady(r, states, constant, blocks))
         yield steady
@@ -143,6 +148,20 @@ class Progressive:
             self._programs[count] = Block(self.task, self.settings.loss, count, self._limit)
             self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
         return self._programs[count]
+
+    def _trials(self, count: int, level: float) -> tuple[Block, int]:
+        """The steps of a block for trials, and from how many starts.
+
+        Where steps are dear they are in single precision, until errors are at its rounding; from then on in the block's
+        own, from half as many starts.
+        """
+        program, starts, family = self.program(count), self.settings.starts, self.task.family
+        if starts == 1 or not self._factored or family.n <= _DEAR or family.dtype != np.float64:
+            return program, starts
+        if count not in self._rough:
+            self._rough[count] = program.rough(self._limit)
+        rough = self._rough[count]
+        return (rough, starts) if level > rough.floor(single(self.start())) else (program, max(starts // 2, 1))
 
     def floor(self) -> float:
         """The mean log error at which rounding is all that is left to learn."""
@@ -177,24 +196,29 @@ class Progressive:
         theta = {name: np.array([value]) for name, value in values.items()}
         return Learned("constant", theta, score, before, s.candidates, perf_counter() - begin)
 
-    def _block(self, report: Report, length: int, states: Any, constant: Learned, blocks: list[Learned]) -> Learned:
+    def _block(
+        self, report: Report, length: int, states: Any, level: float, constant: Learned, blocks: list[Learned]
+    ) -> Learned:
         s, begin = self.settings, perf_counter()
         first = sum(len(b.theta[self.names[0]]) for b in blocks)
         previous = blocks[-1].theta if blocks else None
         unknowns, slots, used = self._unknowns(first, length, constant, previous)
         block, centre = self.program(length), unknowns.start(unknowns.base)
-        staged = block.stage(states, self._stress(states))
-        objective = self._objective(block, unknowns, slots, used, staged)
+        stress = self._stress(states)
+        objective = trial = self._objective(block, unknowns, slots, used, block.stage(states, stress))
+        rough, count = self._trials(length, level)
+        if rough is not block:
+            trial = self._objective(rough, unknowns, slots, used, rough.stage(*single((states, stress))))
         # At the constant itself all steps are alike, and gradients take long to tell them apart.
         rng = np.random.default_rng([s.seed, first, *b"block"])
         starts = [centre + _ASUNDER * rng.normal(size=unknowns.size)]
         if previous is not None:
             starts.append(unknowns.start({name: np.resize(previous[name], length) for name in self.names}))
-        starts = starts[: s.starts]
-        while len(starts) < s.starts:
+        starts = starts[:count]
+        while len(starts) < count:
             starts.append(centre + rng.normal(size=unknowns.size))
         bounds = unknowns.reach(centre)
-        found = self._best(objective, starts, bounds, report)
+        found = self._best(objective, starts, bounds, report, trial)
         theta, _ = unknowns.theta(found.x)
         theta = {name: value[slots] if name in self._factored else value for name, value in theta.items()}
         return Learned("block", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
@@ -311,14 +335,15 @@ class Progressive:
 
         return objective
 
-    def _best(self, objective: Any, starts: list[np.ndarray], bounds: tuple, report: Report) -> Minimum:
-        """The best of several starts, with the evaluations of all."""
-        s, found = self.settings, []
-        trial = s.iterations if len(starts) == 1 else max(int(s.iterations * _TRIAL), 1)
-        for x in starts:
-            found.append(minimise(objective, np.clip(x, *bounds), bounds, s.optimizer, trial, report))
-        best = min(found, key=lambda m: m.value)
-        if trial < s.iterations:
-            found.append(minimise(objective, best.x, bounds, s.optimizer, s.iterations - trial, report))
-            best = min(found, key=lambda m: m.value)
-        return Minimum(best.x, best.value, found[0].start, sum(m.evaluations for m in found))
+    def _best(
+        self, objective: Any, starts: list[np.ndarray], bounds: tuple, report: Report, trial: Any = None
+    ) -> Minimum:
+        """The best of several starts by short trials, gone on from, with the evaluations of all."""
+        s, begun, tried, first, evaluations = self.settings, starts[0], 0, None, 0
+        if len(starts) > 1:
+            tried = max(int(s.iterations * _TRIAL), 1)
+            found = [minimise(trial, np.clip(x, *bounds), bounds, s.optimizer, tried, report) for x in starts]
+            begun, first = min(found, key=lambda m: m.value).x, found[0].start
+            evaluations = sum(m.evaluations for m in found)
+        best = minimise(objective, np.clip(begun, *bounds), bounds, s.optimizer, max(s.iterations - tried, 1), report)
+        return Minimum(best.x, best.value, best.start if first is None else first, evaluations + best.evaluations)

@@ -258,7 +258,7 @@ def _effort(algorithm: Algorithm, family: Family) -> tuple[int, int]:
     if not algorithm.factor_size(family):
         return 100, 3
     if algorithm.shares_eigenvectors(family):
-        return 55, 3
+        return 90, 4
     return (40, 2) if family.n <= 300 else (26, 1)
 
 
