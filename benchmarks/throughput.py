@@ -114,14 +114,14 @@ def osqp_loop(parameters, steps):
 def measure(kind, batches, steps):
     """A row for each batch size."""
     dtype, factors = KINDS[kind]
-    solver, rows = solver_of(dtype, factors, steps), []
+    family, solver, rows = quadcopter.family(dtype=dtype), solver_of(dtype, factors, steps), []
     for count in batches:
         parameters = quadcopter.sample_many(count, seed=0)
         assert (solver.solve_batch(parameters, steps=steps).iterations == steps).all()
         repeats = 5 if count >= 1000 else 20
         host = best_of(lambda parameters=parameters: solver.solve_batch(parameters, steps=steps).x, repeats)
         device = on_device(solver, parameters, steps)
-        n, m = solver.family.n, solver.family.A.shape[0]
+        n, m = family.n, family.m
         bare, every = (products(n, rows_of_A, count, steps, factors or dtype) for rows_of_A in (0, m))
         times = {"host": host, "device": device, "bare": bare, "all_products": every}
         rows.append({"kind": kind, "batch": count, **times, "rate": 2 * n**2 * count * steps / bare})
