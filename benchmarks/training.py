@@ -1,6 +1,6 @@
 """What training gives and what it costs: quality, tails, time and memory, on test instances that training never saw.
 
-    python benchmarks/training.py [ridge lasso mpc kalman deblurring maxcut optimizers memory] [--quick]
+    python benchmarks/training.py [ridge lasso mpc kalman deblurring maxcut samples optimizers memory] [--quick]
 
 Counts are iterations until the geometric mean over the test instances is at most the tolerance, and in brackets from
 where it stays there. Suboptimality for ridge and lasso, max(primal, dual) residual in the 2-norm for the others (MPC:
@@ -190,6 +190,34 @@ def run_maxcut(quick):
     report.show("maxcut", comparison(package, report.tolerances, at=50))
 
 
+def run_samples(quick):
+    """What more training instances give: iterations to tolerances, errors after 50 steps, and time."""
+    p, k = lasso.Lasso(64, 128), kalman.Kalman()
+    problems = {
+        "lasso 64×128": (p.family, p.sample, ["train", "test"]),
+        "quadcopter MPC": (quadcopter.family(), quadcopter.sample, []),
+        "robust Kalman filter": (k.family, k.sample, []),
+    }
+    rows = []
+    for name, (family, sample, references) in problems.items():
+        sizes = {"train": max(COUNTS), "test": 200 if quick else 1000}
+        data = ls.Dataset.sample(family, sample, sizes, references=references)
+        for count in COUNTS[:2] if quick else COUNTS:
+            begin = time.perf_counter()
+            training = ls.train(family, data.train.select(range(count)), cache=False, progress=False)
+            seconds = time.perf_counter() - begin
+            found = ls.evaluate(ls.Solver(family, training), data.test, 60, timed=False)
+            firsts = ["–" if (first := found.reached(t)[0]) is None else first for t in TOLERANCES[:5]]
+            after = [curve[50] for curve in (found.geometric_mean, found.quantile(0.99), found.maximum)]
+            rows.append((name, count, *firsts, *after, int(found.safeguarded.sum()), seconds))
+    columns = [Column(name) for name in ("family", "N", *(f"{t:.0e}" for t in TOLERANCES[:5]))]
+    columns += [Column(f"{name} at 50", lambda v: f"{v:.0e}") for name in ("mean", "99%", "max")]
+    columns += [Column("safeguarded"), Column("training", lambda v: f"{v:.0f} s")]
+    table = Table("Against the number N of training instances", tuple(columns), tuple(rows))
+    console.print(table)
+    results["samples"] = table.to_json()
+
+
 def run_optimizers(quick):
     """The same training by SciPy's L-BFGS, by Optax's, and by Adam, as published, at two budgets."""
     for name in ("lasso", "mpc"):
@@ -261,10 +289,11 @@ def run_memory(quick):
     from longstep.algorithms.default import default_algorithm
     from longstep.training.blocks import Block
     from longstep.training.instances import gather
+    from longstep.training.losses import resolve_loss
 
     rows = []
     for name, (N, B) in [(n, nb) for n in ("lasso", "mpc", "kalman") for nb in ((10, 10), (10, 20), (100, 10))]:
-        report, loss = report_of(name, True), ls.Loss(metric=1.0)
+        report, loss = report_of(name, True), resolve_loss("metric", N)
         algorithm = default_algorithm(report.family)
         split = report.data.train.select(range(N))
         block = Block(gather(report.family, algorithm, split, None, loss).task, loss, B)
@@ -287,7 +316,7 @@ def run_memory(quick):
 
 RUNS = {
     "ridge": run_ridge, "lasso": run_lasso, "mpc": run_mpc, "kalman": run_kalman, "deblurring": run_deblurring,
-    "maxcut": run_maxcut, "optimizers": run_optimizers, "memory": run_memory,
+    "maxcut": run_maxcut, "samples": run_samples, "optimizers": run_optimizers, "memory": run_memory,
 }  # fmt: skip
 
 

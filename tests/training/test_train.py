@@ -251,6 +251,13 @@ def test_closed_forms_are_taken():
             ls.train(case.family, gaussian, **options, **QUIET)
 
 
+def test_many_instances_change_the_loss():
+    few, many = (resolve_loss("metric", count) for count in (49, 50))
+    assert (few.tail, few.stress) == (0.0, 4.0)
+    assert (many.tail, many.stress) == (0.5, 8.0)
+    assert resolve_loss(ls.Loss(metric=1.0, stress=0.0), 100).stress == 0.0
+
+
 def test_trials_of_dear_steps_are_made_in_single_precision(monkeypatch):
     case, made = TRAINED["osqp"], []
     objective = progressive.Progressive._objective
@@ -278,7 +285,10 @@ class Interrupt(Exception):
     pass
 
 
-@pytest.mark.parametrize(("name", "dear"), [("proximal-lasso", False), ("osqp", False), ("osqp", True)])
+@pytest.mark.parametrize(
+    ("name", "dear"),
+    [("proximal-lasso", False), ("osqp", False), pytest.param("osqp", True, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_training_goes_on_bit_for_bit(name, dear, tmp_path, monkeypatch):
     case = TRAINED[name]
     options = {"horizon": 6, "block": 3, "iterations": 8, "joint": True, "progress": False}

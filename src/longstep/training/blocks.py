@@ -106,7 +106,7 @@ class Block:
 
     @property
     def _stressed(self) -> bool:
-        return self.loss.stress > 0 and self.size > 1
+        return bool(self.loss.stress) and self.size > 1
 
     def _part(self, piece: slice) -> "_Part":
         """Some instances, twice where there is a stress test."""
