@@ -18,7 +18,7 @@ METHODS = ("auto", "sparse", "blocks", "inverse")
 LANES = {"double": 4, "float": 8}
 # A block's own overhead and that of an indexed row, in multiplications of a long product; and what an entry of
 # column-wise LDLᵀ costs, where every number is loaded, multiplied and stored alone, and a column.
-_BLOCK, _ROW, _ENTRY, _COLUMN = 40.0, 2.0, 4.0, 6.0
+_BLOCK, _ROW, _ENTRY, _COLUMN = 20.0, 2.0, 4.0, 6.0
 # Blocks have functions of their own, a few hundred bytes for each shape.
 _MOST_SHAPES, _MOST_BLOCKS = 64, 600
 
