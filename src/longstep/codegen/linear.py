@@ -145,16 +145,9 @@ def _block_code(blocks: Blocks, lanes: int) -> str:
     )
 
 
-_ABOUT = """/* Blocks of columns with rows below: b_R -= C b_J forward, x_J = M b_J - C'x_R backward (scaled: M is a
- * diagonal).
- * Names have the numbers of columns and rows. Matrices lie by columns, padded to whole vectors; four columns at a time
- * keep the sums in registers. */
-"""
-
-
 def _functions(blocks: Blocks, lanes: int) -> list[str]:
     """One function for each shape and direction."""
-    text = [_ABOUT]
+    text = [emit.part("blocks.c")]
     text += [_function("forward", j, r, lanes) for j, r in sorted({(j, r) for j, r, _ in blocks.shapes if r})]
     for j, r, diagonal in sorted(set(blocks.shapes)):
         text.append(_function("scaled" if diagonal else "backward", j, r, lanes))
@@ -167,8 +160,7 @@ def _function(name: str, j: int, r: int, lanes: int) -> str:
         gather = "    for (int k = 0; k < R_; ++k) x[J_ + k] = b[below[k]];\n"
         code = code.replace(gather, "    (void)below;\n")
     sizes = {"J_UP": _up(j, lanes), "R_UP": _up(r, lanes), "J_R": f"{j}_{r}", "J_ + R_": j + r}
-    sizes |= {"J_FOURS": j // 4 * 4, "R_FOURS": r // 4 * 4, "X_FOURS": (j + r) // 4 * 4}
-    for token, value in {**sizes, "R_": r, "J_": j, "LANES": lanes}.items():
+    for token, value in {**sizes, "R_": r, "J_": j}.items():
         code = code.replace(token, str(value))
     return code
 

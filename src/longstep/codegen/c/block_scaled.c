@@ -3,11 +3,6 @@ static void scaled_J_R(const real *restrict MC, real *restrict b, int32_t first,
     real *const own = b + first;
     real t[J_UP] = {0}, x[R_];
     for (int k = 0; k < R_; ++k) x[k] = b[below[k]];
-    for (int i = 0; i < R_FOURS; i += 4)
-        for (int k = 0; k < J_UP; ++k)
-            t[k] += MC[i * J_UP + k] * x[i] + MC[(i + 1) * J_UP + k] * x[i + 1] + MC[(i + 2) * J_UP + k] * x[i + 2]
-                    + MC[(i + 3) * J_UP + k] * x[i + 3];
-    for (int i = R_FOURS; i < R_; ++i)
-        for (int k = 0; k < J_UP; ++k) t[k] += MC[i * J_UP + k] * x[i];
+    ADD_COLUMNS(t, MC, x, J_UP, R_)
     for (int k = 0; k < J_; ++k) own[k] = MC[J_UP * R_ + k] * own[k] + t[k];
 }
