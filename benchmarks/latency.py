@@ -284,8 +284,11 @@ def candidates(problem: Problem, target: float, tuning: np.ndarray) -> Iterable[
 
 
 def choose(problem: Problem, entries: list[Entry], target: float, tuning: np.ndarray, seconds: float) -> list[Times]:
-    """For every method that reaches the target its variant with the least median, tuned."""
-    best: dict[str, Times] = {}
+    """For every method that reaches the target its variant with the least median, tuned.
+
+    Variants are compared on the same instances in turns, because the machine's speed may change between tunings.
+    """
+    tuned: list[Times] = []
     for entry in entries:
         try:
             times = tune(problem, entry, target, tuning, seconds)
@@ -294,8 +297,13 @@ def choose(problem: Problem, entries: list[Entry], target: float, tuning: np.nda
             continue
         if times is None:
             console.print(f"{entry.name}, {entry.variant}: no setting reaches {target:g}", style="red")
-        elif entry.name not in best or np.median(times.seconds) < np.median(best[entry.name].seconds):
-            best[entry.name] = times
+        else:
+            tuned.append(times)
+    best: dict[str, Times] = {}
+    for times in measure(tuned, tuning, seconds):
+        name = times.entry.name
+        if name not in best or np.median(times.seconds) < np.median(best[name].seconds):
+            best[name] = times
     return list(best.values())
 
 

@@ -113,7 +113,7 @@ class Point(eqx.Module):
     s: Float[Array, "m *N"] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Solution:
     """The result of `Solver.solve` (arrays of one instance) or `solve_batch` (leading axis = instances).
 

@@ -103,13 +103,14 @@ def _constants(data: str, width: int) -> int:
 def _code_bytes(data: str) -> int:
     """About so many bytes of code, by what was measured: loops, written-out products, and functions of blocks."""
     functions = re.findall(r"^static void (?:forward|backward|scaled)_", data, re.M)
-    return 9_000 + 20 * data.count(" * x[") + 800 * len(functions)
+    return 9_000 + 20 * data.count(" * x[") + 500 * len(functions)
 
 
 def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int]:
     """The bytes of a workspace and of a result, padding aside."""
-    n, rows, m = problem.n, max(problem.A.shape[0], 1), max(problem.constraints, 1)
-    spare, judged = 3 * (n if spare_vectors else 1), 2 * 9 + 5
+    m = max(problem.constraints, 1)
+    n, rows = (emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0]))
+    spare, judged = 3 * (problem.n if spare_vectors else 1), 2 * 9 + 5
     if problem.cones is None:
         state = 2 * n + 3 * rows
         reals = n + 2 * rows + 2 * state + (n + 2 * rows) + 2 * rows + 2 * n + spare + judged
@@ -122,4 +123,4 @@ def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int
         )
         integers = 10 + 2
     whole = reals * width + integers * 4
-    return -(-whole // width) * width, (n + 2 * m + 3) * width + 4 * 4
+    return -(-whole // width) * width, (problem.n + 2 * m + 3) * width + 4 * 4

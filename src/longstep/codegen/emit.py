@@ -6,6 +6,15 @@ from typing import Any
 
 import numpy as np
 
+# Shorter vectors stay as they are: on small machines memory counts more.
+_LONG, _LINE = 64, 64
+
+
+def vector_length(count: int, width: int) -> int:
+    """Numbers that a vector of the workspace has room for: whole cache lines where it is long, and at least one."""
+    lanes = _LINE // width
+    return max(count, 1) if count < _LONG else -(-count // lanes) * lanes
+
 
 def part(name: str) -> str:
     """One of the C source parts of this package."""

@@ -12,6 +12,7 @@ _TYPES = {"qp": "qp.h", "conic": "conic.h"}
 
 def header_source(problem: Problem, precision: str, least_eps: float, spare: bool) -> str:
     """The header with the prefix `longstep`."""
+    width = 8 if precision == "double" else 4
     semidefinite = () if problem.cones is None else problem.cones.semidefinite
     m, rows = problem.constraints, problem.A.shape[0]
     sizes = {
@@ -39,8 +40,10 @@ def header_source(problem: Problem, precision: str, least_eps: float, spare: boo
             *lines,
             f"#define LONGSTEP_LEAST_EPS  {emit.number(least_eps, precision):<6} "
             "/* eps_abs and eps_rel that are both less are refused */",
-            f"/* C has no arrays without entries. */\n#define LONGSTEP_CONSTRAINTS_ {max(m, 1)}",
-            f"#define LONGSTEP_ROWS_ {max(rows, 1)}",
+            "/* C has no arrays without entries; long ones are whole cache lines. */",
+            f"#define LONGSTEP_CONSTRAINTS_ {max(m, 1)}",
+            f"#define LONGSTEP_UNKNOWNS_ {emit.vector_length(problem.n, width)}",
+            f"#define LONGSTEP_ROWS_ {emit.vector_length(rows, width)}",
             f"#define LONGSTEP_SPARE_ {problem.n if spare else 1}",
             f"#define LONGSTEP_MATRIX_ {max((k * k for k in semidefinite), default=1)}\n",
             _names(problem),

@@ -1,24 +1,25 @@
 
 typedef struct {
-    longstep_real x[LONGSTEP_UNKNOWNS], y[LONGSTEP_ROWS_], tau;
-    longstep_real s[LONGSTEP_ROWS_], v_tau;
-    longstep_real carry_x[LONGSTEP_UNKNOWNS], carry_y[LONGSTEP_ROWS_], carry_tau;
+    longstep_real x[LONGSTEP_UNKNOWNS_], y[LONGSTEP_ROWS_], s[LONGSTEP_ROWS_];
+    longstep_real carry_x[LONGSTEP_UNKNOWNS_], carry_y[LONGSTEP_ROWS_];
+    longstep_real tau, v_tau, carry_tau;
     int32_t first;
 } longstep_state;
 
 /* All memory that a solve needs. It holds nothing between solves: any number of them may be used at once. */
 typedef struct {
-    longstep_real b[LONGSTEP_ROWS_], c[LONGSTEP_UNKNOWNS], size;
+    longstep_real b[LONGSTEP_ROWS_], c[LONGSTEP_UNKNOWNS_];
+    longstep_real g_x[LONGSTEP_UNKNOWNS_], g_y[LONGSTEP_ROWS_];
+    longstep_real rows[LONGSTEP_ROWS_], more_rows[LONGSTEP_ROWS_];
+    longstep_real columns[LONGSTEP_UNKNOWNS_], more_columns[LONGSTEP_UNKNOWNS_], other_columns[LONGSTEP_UNKNOWNS_];
     longstep_state state;
     union {
         longstep_state anchor;
     } past;
     struct {
-        longstep_real x[LONGSTEP_UNKNOWNS], y[LONGSTEP_ROWS_], s[LONGSTEP_ROWS_], tau;
+        longstep_real x[LONGSTEP_UNKNOWNS_], y[LONGSTEP_ROWS_], s[LONGSTEP_ROWS_], tau;
     } best;
-    longstep_real g_x[LONGSTEP_UNKNOWNS], g_y[LONGSTEP_ROWS_], g_square;
-    longstep_real rows[LONGSTEP_ROWS_], more_rows[LONGSTEP_ROWS_];
-    longstep_real columns[LONGSTEP_UNKNOWNS], more_columns[LONGSTEP_UNKNOWNS], other_columns[LONGSTEP_UNKNOWNS];
+    longstep_real size, g_square;
     longstep_real matrix[LONGSTEP_MATRIX_], vectors[LONGSTEP_MATRIX_];
     longstep_real spare[3][LONGSTEP_SPARE_];
     longstep_residuals residuals, anchored;
