@@ -32,7 +32,7 @@ SAMPLER = """
 def sample(rng):
     return {"c": rng.normal(size=3), "top": 0.5 + 0.4 * rng.random()}
 """
-SMALL = ("--horizon", "10", "--block", "5", "--train", "6", "--test", "8")
+SMALL = ("--horizon", "10", "--block", "4,6", "--train", "6", "--test", "8")
 CERTIFIED = (*SMALL, "--validation", "700")
 NAMES = ["c[0]", "c[1]", "c[2]", "top"]
 

@@ -1,5 +1,6 @@
 """What a schedule will take, before any work is done: memory of factors and of training."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ from .algorithms.base import Algorithm
 from .algorithms.default import default_algorithm
 from .families.base import Family
 from .memory import in_words, require
+from .schedules.lengths import block_lengths
 
 # Numbers that reverse mode keeps for a step of an instance, in units of n + m; measured, as is the share of the rest.
 _KEPT, _REST = 15, 1.25
@@ -44,7 +46,7 @@ def forecast(
     instances: int,
     *,
     horizon: int = 50,
-    block: int = 10,
+    block: int | Sequence[int] = 10,
     factorizations: int | None = None,
     memory_limit: float | None = None,
     algorithm: Algorithm | None = None,
@@ -62,7 +64,8 @@ def forecast(
     n, m, size = family.n, getattr(family, "m", 0), family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)
     one = algorithm.factor_size(family)
-    training = size * _REST * (min(block, count) * one + _KEPT * block * instances * (n + m))
+    longest = max(block_lengths(horizon, block))
+    training = size * _REST * (min(longest, count) * one + _KEPT * longest * instances * (n + m))
     if memory_limit is not None:
         training = min(training, memory_limit)
     return Forecast(count * max(one, n) * size, training, n if one > n else 0, count, memory_limit)

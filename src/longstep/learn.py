@@ -1,7 +1,7 @@
 """One call from a problem and samples of its parameters to a learned solver, a table and a certificate."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -36,7 +36,7 @@ def learn(
     iid: bool | None = None,
     sizes: Mapping[str, int] | None = None,
     horizon: int = 50,
-    block: int = 10,
+    block: int | Sequence[int] = 10,
     form: Literal["qp", "conic"] | None = None,
     dtype: Any = None,
     equilibrate: bool = True,

@@ -326,6 +326,15 @@ def test_horizon_and_blocks(seed, horizon, block, objective):
     assert len(schedule) == horizon
 
 
+def test_blocks_of_several_lengths():
+    values, weights = spectrum(1)
+    family = ls.Quadratic(np.diag(values))
+    schedule = exact_schedule(family, np.sqrt(weights)[None], horizon=8, block=[1, 3])
+    expected, _ = block_steps(values, weights, [1, 3, 3, 1])
+    np.testing.assert_allclose(schedule.step, expected, rtol=1e-6)
+    assert list(schedule.blocks) == [1, 3, 3, 1]
+
+
 @pytest.mark.parametrize("momentum", [False, True])
 def test_the_solver_follows_the_expected_course(momentum):
     """Instances that make up the weights: their mean squared distance is the loss, step by step."""

@@ -251,6 +251,15 @@ def test_closed_forms_are_taken():
             ls.train(case.family, gaussian, **options, **QUIET)
 
 
+def test_checkpoints_of_a_block():
+    expected = {None: (10,), 4: (4, 8, 10), 5: (5, 10), 20: (10,), (2, 6): (2, 6, 10), (6, 10, 12): (6, 10)}
+    for every, rows in expected.items():
+        assert ls.Loss(metric=1.0, every=every).checkpoints(10) == rows
+    for every in (0, (3, 0)):
+        with pytest.raises(ValueError, match="checkpoints come every"):
+            ls.Loss(metric=1.0, every=every)
+
+
 def test_many_instances_change_the_loss():
     few, many = (resolve_loss("metric", count) for count in (49, 50))
     assert (few.tail, few.stress) == (0.0, 4.0)
@@ -291,7 +300,8 @@ class Interrupt(Exception):
 )
 def test_an_interrupted_training_goes_on_bit_for_bit(name, dear, tmp_path, monkeypatch):
     case = TRAINED[name]
-    options = {"horizon": 6, "block": 3, "iterations": 8, "joint": True, "progress": False}
+    # Of lengths 2 and 4.
+    options = {"horizon": 6, "block": (2, 4), "iterations": 8, "joint": True, "progress": False}
     if dear:
         monkeypatch.setattr(progressive, "_DEAR", 0)
         options["starts"] = 3
@@ -306,6 +316,7 @@ def test_an_interrupted_training_goes_on_bit_for_bit(name, dear, tmp_path, monke
             ls.train(case.family, split(case), cache=tmp_path / name, callback=stop, **options)
     resumed = ls.train(case.family, split(case), cache=tmp_path / name, **options)
     assert resumed.schedule == expected.schedule
+    assert resumed.comparison.steps[:2] == (2, 6)
     assert resumed.constant == expected.constant
     assert resumed.comparison == expected.comparison
     # A finished one is read, not repeated.
@@ -350,6 +361,9 @@ def test_a_killed_training_goes_on_bit_for_bit(tmp_path):
     ("options", "message"),
     [
         ({"horizon": 0}, "horizon must be a whole number of at least 1"),
+        ({"block": 0}, "block must be a whole number of at least 1, or several"),
+        ({"block": (10, 2.5)}, "block must be a whole number of at least 1, or several"),
+        ({"block": ()}, "block must be a whole number of at least 1, or several"),
         ({"loss": "mse"}, "loss must be one of distance, metric, both"),
         ({"optimizer": "sgd"}, "optimizer must be 'lbfgs' or 'adam'"),
         ({"learn": "step"}, "there is no hyperparameter 'step' to learn; there are sigma"),

@@ -41,7 +41,9 @@ def learn(
         bool, typer.Option("--iid", help="I know that the samples were drawn independently from one distribution.")
     ] = False,
     horizon: Annotated[int, typer.Option(min=1, help="How many steps have hyperparameters of their own.")] = 50,
-    block: Annotated[int, typer.Option(min=1, help="How many of them are learned at a time.")] = 10,
+    block: Annotated[
+        str, typer.Option(help="How many of them are learned at a time; 10,20 for ten, then twenty at a time.")
+    ] = "10",
     train: Annotated[int | None, typer.Option(min=1, help="Instances to learn from.")] = None,
     validation: Annotated[int | None, typer.Option(min=0, help="Instances to certify with; 0 for none.")] = None,
     test: Annotated[int | None, typer.Option(min=1, help="Instances to compare on.")] = None,
@@ -72,7 +74,7 @@ def learn(
                 iid=True if iid else None,
                 form=form and form.value,
                 horizon=horizon,
-                block=block,
+                block=_lengths(block),
                 sizes=_sizes(train=train, validation=validation, test=test),
                 seed=seed,
                 dtype=dtype and dtype.value,
@@ -95,6 +97,13 @@ def _samples(path: Path, model: ModelFile, samples: Path | None) -> Any:
     if samples is None and model.sample is None:
         raise ValueError(f"there is nothing to learn from: pass --samples past.csv, or define sample(rng) in {path}")
     return model.sample if samples is None else samples
+
+
+def _lengths(block: str) -> list[int]:
+    try:
+        return [int(length) for length in block.split(",")]
+    except ValueError:
+        raise ValueError(f"--block takes a number of steps, or several as in 10,20, got {block!r}") from None
 
 
 def _sizes(**sizes: int | None) -> dict[str, int] | None:

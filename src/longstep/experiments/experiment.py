@@ -69,7 +69,7 @@ class Size:
     chunk: int = 512
     steps: int = 200
     horizon: int = 50
-    block: int = 10
+    block: int | tuple[int, ...] = 10
     certified: tuple[int, ...] = tuple(range(5, 61, 5))
     neighbours: int = 10
     networks: tuple[int, ...] = (10,)

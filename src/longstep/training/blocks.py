@@ -17,6 +17,7 @@ from ..schedules.domain import Domain
 from .losses import Errors, Loss, Task
 
 Values = dict[str, np.ndarray]
+Rows = tuple[int, ...]
 
 
 class Block:
@@ -51,11 +52,11 @@ class Block:
             value, gradient = _descend(part.key, self.count, self.loss, part.leaves, *given, staged[0])
             return float(value), {name: np.asarray(g, np.float64) for name, g in gradient.items()}
         # In pieces: errors first, then each piece's share of the gradient.
-        pairs = list(zip(self._parts, staged, strict=True))
-        errors = [_errors(p.key, self.count, self.loss.every, p.leaves, *given, state) for p, state in pairs]
+        pairs, rows = list(zip(self._parts, staged, strict=True)), self.loss.checkpoints(self.count)
+        errors = [_errors(p.key, self.count, rows, p.leaves, *given, state) for p, state in pairs]
         value, shares = _shares(self.loss, errors)
         gradients = [
-            _pull(p.key, self.count, self.loss.every, p.leaves, *given, state, share)
+            _pull(p.key, self.count, rows, p.leaves, *given, state, share)
             for (p, state), share in zip(pairs, shares, strict=True)
         ]
         return float(value), {n: np.sum([np.asarray(g[n], np.float64) for g in gradients], axis=0) for n in theta}
@@ -182,15 +183,14 @@ def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any,
     return state, record
 
 
-def _checkpoints(task: Task, count: int, every: int | None, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
+def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
     """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
-    if every is None or every >= count:
+    if len(rows) == 1:
         end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
         errors = jax.tree.map(lambda a: a[None], task.errors(end))
     else:
         _, record = _walk(task, count, theta, slots, used, state, task.errors)
-        rows = jnp.asarray(sorted({*range(every, count, every), count}))
-        errors = jax.tree.map(lambda a: a[rows], record)
+        errors = jax.tree.map(lambda a: a[np.array(rows)], record)
     return errors.split(task.stress, task.errors(state))
 
 
@@ -212,23 +212,23 @@ def _descend(
 ) -> tuple[Float[Array, ""], Any]:
     task = jax.tree.unflatten(key.structure, leaves)
     return jax.value_and_grad(
-        lambda theta: loss.combine(_checkpoints(task, count, loss.every, theta, slots, used, state))
+        lambda theta: loss.combine(_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state))
     )(theta)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _errors(key: Key, count: int, every: int | None, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any):
+def _errors(key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any):
     task = jax.tree.unflatten(key.structure, leaves)
-    return _checkpoints(task, count, every, theta, slots, used, state)
+    return _checkpoints(task, count, rows, theta, slots, used, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _pull(
-    key: Key, count: int, every: int | None, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any, share: Any
+    key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any, share: Any
 ) -> Any:
     """The gradient in θ of the errors, weighted by their share in the loss."""
     task = jax.tree.unflatten(key.structure, leaves)
-    _, back = jax.vjp(lambda theta: _checkpoints(task, count, every, theta, slots, used, state), theta)
+    _, back = jax.vjp(lambda theta: _checkpoints(task, count, rows, theta, slots, used, state), theta)
     return back(share)[0]
 
 

@@ -37,7 +37,7 @@ def closed_form(
         return None
     if isinstance(family, Quadratic) and kind in (GradientDescent, HeavyBall):
         return _quadratic(family, kind is HeavyBall, data, start, settings)
-    single = settings.block == 1 and loss.distance
+    single = set(settings.lengths) == {1} and loss.distance
     if isinstance(family, Differentiable) and kind is GradientDescent and single and isinstance(data, Split):
         return _single_steps(family, algorithm, data, start, settings)
     return None
@@ -52,7 +52,7 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
         raise ValueError("with a Gaussian the start is zero; a warm start needs instances")
     objective, power = ("distance", 1) if settings.loss.distance else ("metric", 2)
     found = exact_schedule(
-        family, source, horizon=settings.horizon, block=settings.block, momentum=momentum, objective=objective
+        family, source, horizon=settings.horizon, block=settings.lengths, momentum=momentum, objective=objective
     )
     schedule = Schedule(found.varying, found.steady, warm=warm, blocks=_watched(found.blocks))
     spectrum = Spectrum(family)

@@ -8,7 +8,7 @@ minimises it is the orthogonal polynomial of the measure λ^power·ω, so both k
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from jaxtyping import Float
 from ..algorithms.gradient import step_size
 from ..families.smooth import Quadratic
 from ..schedules.classical import leja_order
+from ..schedules.lengths import block_lengths
 from ..schedules.schedule import Schedule
 from .spectrum import EPS, Gaussian, Spectrum, curved
 
@@ -157,16 +158,16 @@ def exact_schedule(
     source: Gaussian | Float[np.ndarray, "N n"],
     *,
     horizon: int = 50,
-    block: int = 10,
+    block: int | Sequence[int] = 10,
     momentum: bool = False,
     objective: Literal["distance", "metric"] = "distance",
 ) -> Schedule:
     """The exactly optimal schedule of a quadratic family, from a known Gaussian or from errors z⁰ − z* (rows).
 
-    Blocks of `block` steps for gradient descent, or with `momentum` the schedule for `HeavyBall` that is optimal after
-    every step. `objective` is what is small on average: the squared distance to the optimum, or the suboptimality.
-    The schedule is shorter than `horizon` where the loss reaches rounding before. Then follow the default step
-    and no momentum.
+    Blocks of `block` steps (or of several lengths) for gradient descent, or with `momentum` the schedule for
+    `HeavyBall` that is optimal after every step. `objective` is what is small on average: the squared distance to the
+    optimum, or the suboptimality. The schedule is shorter than `horizon` where the loss reaches rounding before. Then
+    follow the default step and no momentum.
 
     >>> family = Quadratic(np.diag([1.0, 4.0]))
     >>> exact_schedule(family, Gaussian(np.zeros(2), np.diag([1.0, 16.0])))
@@ -178,8 +179,8 @@ def exact_schedule(
     """
     if objective not in ("distance", "metric"):
         raise ValueError(f"objective must be 'distance' or 'metric', got {objective!r}")
-    if horizon < 1 or block < 1:
-        raise ValueError(f"horizon and block must be at least 1, got {horizon} and {block}")
+    if horizon < 1:
+        raise ValueError(f"horizon must be at least 1, got {horizon}")
     spectrum = Spectrum(family)
     progress = _Progress(
         spectrum.eigenvalues,
@@ -188,8 +189,7 @@ def exact_schedule(
         1 if objective == "distance" else 2,
         float(np.finfo(family.dtype).eps),
     )
-    blocks = [horizon] if momentum else [min(block, horizon - k) for k in range(0, horizon, block)]
-    runs = list(progress.blocks(blocks))
+    runs = list(progress.blocks([horizon] if momentum else block_lengths(horizon, block)))
     varying, steady = {"step": [run.steps for run in runs]}, {"step": step_size(family).default}
     if momentum:
         varying, steady = {**varying, "momentum": [run.momentum for run in runs]}, {**steady, "momentum": 0.0}

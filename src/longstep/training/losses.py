@@ -25,7 +25,8 @@ class Loss:
     optima, and √(f − f*) for the others, or the norm of the gradient where f* is not known.
     The mean over instances is a power mean, log(mean φ^{2p})/p with p = `tail`: 0 is the geometric mean, which tables
     show, 1 the published one; larger p care for the worst instances. None is 0 with fewer than 50 instances, which know
-    no tail, and 0.5 with more. Checkpoints are every `every` steps and the block's end; None is the end alone.
+    no tail, and 0.5 with more. Checkpoints are every `every` steps, or after the steps that it names, and the block's
+    end; None is the end alone.
 
     `stress` is the weight of a stress test that keeps schedules from blowing up on unseen instances: every block is
     also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
@@ -36,15 +37,21 @@ class Loss:
     distance: float = 0.0
     metric: float = 0.0
     tail: float | None = None
-    every: int | None = None
+    every: int | tuple[int, ...] | None = None
     stress: float | None = None
 
     def __post_init__(self):
         given = (self.distance, self.metric, self.tail or 0.0, self.stress or 0.0)
         if min(given) < 0 or self.distance + self.metric == 0:
             raise ValueError(f"a loss needs distance or metric > 0, and nothing below zero, got {self}")
-        if self.every is not None and self.every < 1:
+        if self.every is not None and min(self.every if isinstance(self.every, tuple) else (self.every,)) < 1:
             raise ValueError(f"checkpoints come every 1, 2, … steps, got every={self.every}")
+
+    def checkpoints(self, count: int) -> tuple[int, ...]:
+        """After which of `count` steps errors count."""
+        inner = () if self.every is None else self.every
+        inner = inner if isinstance(inner, tuple) else range(inner, count, inner)
+        return (*sorted({k for k in inner if k < count}), count)
 
     def combine(self, errors: "Errors") -> Float[Array, ""]:
         """The loss of errors (checkpoints, N)."""

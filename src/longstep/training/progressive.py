@@ -33,9 +33,13 @@ _LASTING = 30
 
 @dataclass(frozen=True)
 class Settings:
-    """How a schedule is learned; `train` says what each of them means."""
+    """How a schedule is learned; `train` says what each of them means.
+
+    Blocks have `lengths`; constants and the steady state are looked at over steps `block` at a time.
+    """
 
     horizon: int
+    lengths: tuple[int, ...]
     block: int
     loss: Loss
     optimizer: str
@@ -47,12 +51,6 @@ class Settings:
     factorizations: int | None = None
     joint: bool | None = None
     seed: int = 0
-
-    @property
-    def lengths(self) -> list[int]:
-        """The lengths of the step-varying blocks."""
-        whole, rest = divmod(self.horizon, self.block)
-        return [self.block] * whole + ([rest] if rest else [])
 
     def groups(self, count: int) -> np.ndarray:
         """Which factorization each of the first steps uses, where their number is limited; the last is the steady's."""
@@ -188,7 +186,7 @@ class Progressive:
         few = np.arange(min(program.size, _SEARCHED))
         block = program.restricted(few)
         # A constant is for good: one that is best for ten steps may be the worst for a hundred.
-        blocks = max(len(s.lengths) + 1, -(-_SETTLED // s.block))
+        blocks = max(-(-s.horizon // s.block) + 1, -(-_SETTLED // s.block))
         values, before, score = best_constant(
             block, block.start(take_columns(self._start, few)), blocks, self.hyperparameters, s.fixed,
             candidates=s.candidates, tail=self.tail, seed=s.seed, report=report,
@@ -270,9 +268,10 @@ class Progressive:
     ) -> dict[str, float]:
         """The steady state that brings errors down most in the long run: the learned one, the constant, these scaled.
 
-        A block is too short to see the rate at which a steady state converges in the end. What is scaled is the
-        penalty as a whole, the knob of both ADMM packages. In the first blocks none may be behind the constant alone,
-        which began `first` blocks earlier; where all are, the learned one stays.
+        A block is too short to see the rate at which a steady state converges in the end: what counts is where errors
+        will be if they go on falling as they last did. What is scaled is the penalty as a whole, the knob of both ADMM
+        packages. In the first blocks none may be behind the constant alone, which began `first` blocks earlier; where
+        all are, the learned one stays.
         """
         program = self.program(self.settings.block)
         few = np.arange(min(program.size, _SEARCHED))
@@ -285,11 +284,11 @@ class Progressive:
 
         scaled = [name for name in self.learned if name in self._factored]
         scales = (1.0, 0.1, 0.3, 3.0) if scaled else (1.0,)
-        best, least = learned, np.inf
+        best, least = learned, (np.inf, np.inf)
         for values in (p | {name: p[name] * c for name in scaled} for c in scales for p in (learned, constant)):
             means = constant_errors(block, ended, _LASTING, values, behind, self.tail, floor)
-            if len(means) == _LASTING and np.mean(means[_LASTING // 2 :]) < least:
-                best, least = values, float(np.mean(means[_LASTING // 2 :]))
+            if len(means) == _LASTING and (ahead := _ahead(means, floor)) < least:
+                best, least = values, ahead
         return best
 
     def _joint(self, report: Report, blocks: list[Learned], steady: Learned) -> Learned:
@@ -313,7 +312,8 @@ class Progressive:
             parts.append(Part(h.name, np.where(places < own, places, -1), h.varying))
             parts.append(Part(h.name, np.where(places >= own, 0, -1), h.steady))
         unknowns = Unknowns(parts, base)
-        block = Block(self.task, replace(s.loss, every=s.block, stress=0.0), count, self._limit)
+        ends = tuple(int(k) for k in np.cumsum([len(b.theta[self.names[0]]) for b in blocks]))
+        block = Block(self.task, replace(s.loss, every=ends, stress=0.0), count, self._limit)
         objective = self._objective(block, unknowns, slots, last + 1, block.stage(self.start(), None))
         x = unknowns.start(base)
         found = self._best(objective, [x], unknowns.reach(x), report)
@@ -347,3 +347,16 @@ class Progressive:
             evaluations = sum(m.evaluations for m in found)
         best = minimise(objective, np.clip(begun, *bounds), bounds, s.optimizer, max(s.iterations - tried, 1), report)
         return Minimum(best.x, best.value, best.start if first is None else first, evaluations + best.evaluations)
+
+
+def _ahead(means: list[float], floor: float) -> tuple[float, float]:
+    """The mean log error half as many blocks further on, at the rate of the last half; and, for equals, over that half.
+
+    >>> _ahead([0.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0], floor=-10.0)
+    (-10.0, -5.5)
+    >>> _ahead([0.0, -1.0, -2.0, -3.0, -3.5, -4.0, -4.5, -5.0], floor=-10.0)
+    (-6.75, -4.25)
+    """
+    last = means[len(means) // 2 :]
+    earlier, later = (float(np.mean(part)) for part in np.array_split(last, 2))
+    return max(later + 2 * (later - earlier), floor), float(np.mean(last))

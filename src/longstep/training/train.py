@@ -1,7 +1,7 @@
 """`train`: from a family and instances to a schedule, with what was done and how good it is."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -16,6 +16,7 @@ from ..families.seen import Seen
 from ..hashing import content_hash
 from ..progress import Bar
 from ..schedules.domain import Hyperparameter
+from ..schedules.lengths import block_lengths
 from ..schedules.schedule import Schedule, check_schedule
 from ..threads import one_blas_thread
 from ..versions import versions
@@ -76,7 +77,7 @@ def train(
     *,
     algorithm: Algorithm | None = None,
     horizon: int = 50,
-    block: int = 10,
+    block: int | Sequence[int] = 10,
     loss: "str | Loss | None" = None,
     start: Start = None,
     learn: Iterable[str] | None = None,
@@ -99,7 +100,8 @@ def train(
     `data` is a Dataset (its split `train` is used), a Split, or bare parameters; for quadratics also a `Gaussian`,
     which needs no instances. Quadratics are solved in closed form, and so is gradient descent in blocks of one step;
     everything else is learned block by block: the best constant first, then `block` steps at a time from where the
-    last ones left each instance, then the steady state inside its convergent range, which also has to last.
+    last ones left each instance, then the steady state inside its convergent range, which also has to last. Longer
+    blocks end lower and are of no use before their end; `block=(10, 20)` learns 10 steps, then 20 at a time.
 
     `loss` is `distance` (needs optima), `metric` (needs none for constrained problems), `both`, or a `Loss`. By default
     it is `metric`. `start` is where solves will begin: zero, `"previous"` for the optimum of the instance before
@@ -136,7 +138,8 @@ def train(
     held = _held(hyperparameters, fixed or {})
     settings = Settings(
         horizon=_positive("horizon", horizon),
-        block=_positive("block", block),
+        lengths=block_lengths(horizon, block),
+        block=int(block[0] if isinstance(block, Sequence) else block),
         loss=resolve_loss("metric" if loss is None else loss, 0 if split is None else len(split)),
         optimizer=optimizer,
         iterations=_positive("iterations", default_iterations if iterations is None else iterations),

@@ -1,0 +1,21 @@
+"""How a horizon is cut into the blocks of steps that are learned together."""
+
+from collections.abc import Sequence
+
+
+def block_lengths(horizon: int, block: int | Sequence[int]) -> tuple[int, ...]:
+    """The lengths of the blocks: all alike, or those given one after the other, the last of which repeats.
+
+    >>> block_lengths(50, 20), block_lengths(50, (10, 20))
+    ((20, 20, 10), (10, 20, 20))
+    """
+    given = block if isinstance(block, Sequence) else (block,)
+    if len(given) == 0 or any(int(length) != length or length < 1 for length in given):
+        raise ValueError(
+            f"block must be a whole number of at least 1, or several for blocks of different lengths, got {block!r}"
+        )
+    lengths, left = [], horizon
+    while left > 0:
+        lengths.append(min(int(given[min(len(lengths), len(given) - 1)]), left))
+        left -= lengths[-1]
+    return tuple(lengths)
