@@ -64,7 +64,7 @@ def forecast(
     n, m, size = family.n, getattr(family, "m", 0), family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)
     one = algorithm.factor_size(family)
-    longest = max(block_lengths(horizon, block))
+    longest = max(block_lengths(horizon, block), default=0)
     training = size * _REST * (min(longest, count) * one + _KEPT * longest * instances * (n + m))
     if memory_limit is not None:
         training = min(training, memory_limit)

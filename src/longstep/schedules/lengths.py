@@ -1,6 +1,9 @@
 """How a horizon is cut into the blocks of steps that are learned together."""
 
 from collections.abc import Sequence
+from numbers import Integral
+
+import numpy as np
 
 
 def block_lengths(horizon: int, block: int | Sequence[int]) -> tuple[int, ...]:
@@ -9,8 +12,8 @@ def block_lengths(horizon: int, block: int | Sequence[int]) -> tuple[int, ...]:
     >>> block_lengths(50, 20), block_lengths(50, (10, 20))
     ((20, 20, 10), (10, 20, 20))
     """
-    given = block if isinstance(block, Sequence) else (block,)
-    if len(given) == 0 or any(int(length) != length or length < 1 for length in given):
+    given = np.atleast_1d(np.asarray(block, object))
+    if len(given) == 0 or not all(isinstance(k, Integral) and int(k) >= 1 for k in given):
         raise ValueError(
             f"block must be a whole number of at least 1, or several for blocks of different lengths, got {block!r}"
         )

@@ -7,6 +7,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from .. import storage
 from ..algorithms.base import Algorithm
 from ..algorithms.default import default_algorithm
@@ -139,7 +141,7 @@ def train(
     settings = Settings(
         horizon=_positive("horizon", horizon),
         lengths=block_lengths(horizon, block),
-        block=int(block[0] if isinstance(block, Sequence) else block),
+        block=int(np.ravel(block)[0]),
         loss=resolve_loss("metric" if loss is None else loss, 0 if split is None else len(split)),
         optimizer=optimizer,
         iterations=_positive("iterations", default_iterations if iterations is None else iterations),
