@@ -290,6 +290,50 @@ def test_trials_of_dear_steps_are_made_in_single_precision(monkeypatch):
     assert (program.task.family.dtype, count) == (np.float64, 1)
 
 
+def test_the_joint_pass_is_by_the_mean_at_the_ends_of_blocks(monkeypatch):
+    case, losses = TRAINED["osqp"], []
+
+    class Noted(Block):
+        def __init__(self, task, loss, *rest):
+            losses.append(loss)
+            super().__init__(task, loss, *rest)
+
+    monkeypatch.setattr(progressive, "Block", Noted)
+    loss = ls.Loss(metric=1.0, tail=0.5, stress=1.0)
+    ls.train(case.family, split(case), horizon=4, block=(1, 3), loss=loss, iterations=3, joint=True, **QUIET)
+    assert losses[0] == loss
+    assert losses[-1] == ls.Loss(metric=1.0, tail=0.0, stress=0.0, every=(1, 4))
+
+
+@pytest.mark.parametrize(("limit", "chosen"), [(-3.0, "constant"), (-100.0, "learned")])
+def test_the_steady_state_lasts(monkeypatch, limit, chosen):
+    """The learned one falls faster from higher up; it is chosen where both are behind the constant alone at first."""
+    case, made = TRAINED["osqp"], []
+    lasting = progressive.Progressive._lasting
+    alphas = {"constant": 0.5, "learned": 0.9}
+    courses = {0.5: (-4.0, 0.2), 0.9: (-2.0, 0.6)}
+
+    def errors(block, states, blocks, values, give_up, tail, floor):
+        if blocks != progressive._LASTING:  # the constant alone, from the start
+            return [limit] * blocks
+        begin, fall = courses[values["alpha"]]
+        means = []
+        while len(means) < blocks and not (means and give_up(means)):
+            means.append(begin - fall * len(means))
+        return means
+
+    def noted(self, states, first, constant, learned):
+        constant, learned = (v | {"alpha": alphas[n]} for n, v in (("constant", constant), ("learned", learned)))
+        with monkeypatch.context() as patch:
+            patch.setattr(progressive, "constant_errors", errors)
+            made.append(lasting(self, states, first, constant, learned)["alpha"])
+        return learned
+
+    monkeypatch.setattr(progressive.Progressive, "_lasting", noted)
+    ls.train(case.family, split(case), horizon=2, block=2, iterations=2, **SHORT)
+    assert made == [alphas[chosen]]
+
+
 class Interrupt(Exception):
     pass
 

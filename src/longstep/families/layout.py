@@ -135,7 +135,8 @@ class Layout:
             ("is no parameter of this problem", [str(n) for n in named if n not in self.parameters]),
         ):
             if names:
-                raise ValueError(f"{', '.join(map(repr, names))} {words}; it has {', '.join(self.parameters)}")
+                whole = ", ".join(self.parameters)
+                raise ValueError(f"{', '.join(map(repr, names))} {words}; the problem's parameters are {whole}")
         values = {name: _array(name, named[name]) for name in self.parameters}
         counts = {}
         for name, block in self.parameters.items():

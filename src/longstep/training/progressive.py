@@ -270,8 +270,8 @@ class Progressive:
 
         A block is too short to see the rate at which a steady state converges in the end: what counts is where errors
         will be if they go on falling as they last did. What is scaled is the penalty as a whole, the knob of both ADMM
-        packages. In the first blocks none may be behind the constant alone, which began `first` blocks earlier; where
-        all are, the learned one stays.
+        packages. In the first blocks none may be behind the constant alone, which began `first` blocks earlier, unless
+        all are.
         """
         program = self.program(self.settings.block)
         few = np.arange(min(program.size, _SEARCHED))
@@ -284,15 +284,22 @@ class Progressive:
 
         scaled = [name for name in self.learned if name in self._factored]
         scales = (1.0, 0.1, 0.3, 3.0) if scaled else (1.0,)
+        choices = [p | {name: p[name] * c for name in scaled} for c in scales for p in (learned, constant)]
         best, least = learned, (np.inf, np.inf)
-        for values in (p | {name: p[name] * c for name in scaled} for c in scales for p in (learned, constant)):
-            means = constant_errors(block, ended, _LASTING, values, behind, self.tail, floor)
-            if len(means) == _LASTING and (ahead := _ahead(means, floor)) < least:
-                best, least = values, ahead
+        for give_up in (behind, lambda means: False):
+            for values in choices:
+                means = constant_errors(block, ended, _LASTING, values, give_up, self.tail, floor)
+                if len(means) == _LASTING and (ahead := _ahead(means, floor)) < least:
+                    best, least = values, ahead
+            if least[0] < np.inf:
+                break
         return best
 
     def _joint(self, report: Report, blocks: list[Learned], steady: Learned) -> Learned:
-        """All steps and the steady state at once, from what the blocks found, by the loss at every block's end."""
+        """All steps and the steady state at once, from what the blocks found, by the loss at every block's end.
+
+        It is for schedules that are behind the constant in the mean, so the mean is what counts, not the tail.
+        """
         s, begin = self.settings, perf_counter()
         H = sum(len(b.theta[self.names[0]]) for b in blocks)
         count = H + s.block
@@ -313,7 +320,7 @@ class Progressive:
             parts.append(Part(h.name, np.where(places >= own, 0, -1), h.steady))
         unknowns = Unknowns(parts, base)
         ends = tuple(int(k) for k in np.cumsum([len(b.theta[self.names[0]]) for b in blocks]))
-        block = Block(self.task, replace(s.loss, every=ends, stress=0.0), count, self._limit)
+        block = Block(self.task, replace(s.loss, every=ends, stress=0.0, tail=0.0), count, self._limit)
         objective = self._objective(block, unknowns, slots, last + 1, block.stage(self.start(), None))
         x = unknowns.start(base)
         found = self._best(objective, [x], unknowns.reach(x), report)

@@ -31,7 +31,7 @@ from .progressive import Learned, Progressive, Settings
 from .spectrum import Gaussian
 
 # Part of every cache key: raise it when the same settings give another schedule.
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True)
