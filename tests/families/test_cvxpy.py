@@ -362,7 +362,10 @@ def test_wrong_arguments():
     ("values", "message"),
     [
         ({}, r"'up', 'small' has no value"),
-        ({"up": np.eye(3), "small": 0.0, "other": 1.0}, r"'other' is no parameter of this problem; the problem's parameters are up, small"),
+        (
+            {"up": np.eye(3), "small": 0.0, "other": 1.0},
+            r"'other' is no parameter of this problem; the problem's parameters are up, small",
+        ),
         (
             {"up": np.eye(2), "small": 0.0},
             r"'up' must have shape \(3, 3\), or \(N, 3, 3\) for N instances; got \(2, 2\)",
