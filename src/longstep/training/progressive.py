@@ -268,10 +268,10 @@ class Progressive:
     ) -> dict[str, float]:
         """The steady state that brings errors down most in the long run: the learned one, the constant, these scaled.
 
-        A block is too short to see the rate at which a steady state converges in the end: what counts is where errors
-        will be if they go on falling as they last did. What is scaled is the penalty as a whole, the knob of both ADMM
-        packages. In the first blocks none may be behind the constant alone, which began `first` blocks earlier, unless
-        all are.
+        A block is too short to see the rate at which a steady state converges in the end: of those that are about as
+        good after many blocks, what counts is where errors will be if they go on falling as they last did. What is
+        scaled is the penalty as a whole, the knob of both ADMM packages. In the first blocks none may be behind the
+        constant alone, which began `first` blocks earlier, unless all are.
         """
         program = self.program(self.settings.block)
         few = np.arange(min(program.size, _SEARCHED))
@@ -285,15 +285,15 @@ class Progressive:
         scaled = [name for name in self.learned if name in self._factored]
         scales = (1.0, 0.1, 0.3, 3.0) if scaled else (1.0,)
         choices = [p | {name: p[name] * c for name in scaled} for c in scales for p in (learned, constant)]
-        best, least = learned, (np.inf, np.inf)
+        found: list[tuple[list[float], dict[str, float]]] = []
         for give_up in (behind, lambda means: False):
             for values in choices:
                 means = constant_errors(block, ended, _LASTING, values, give_up, self.tail, floor)
-                if len(means) == _LASTING and (ahead := _ahead(means, floor)) < least:
-                    best, least = values, ahead
-            if least[0] < np.inf:
+                if len(means) == _LASTING:
+                    found.append((means, values))
+            if found:
                 break
-        return best
+        return found[_fastest([means for means, _ in found], floor)][1]
 
     def _joint(self, report: Report, blocks: list[Learned], steady: Learned) -> Learned:
         """All steps and the steady state at once, from what the blocks found, by the loss at every block's end.
@@ -356,14 +356,19 @@ class Progressive:
         return Minimum(best.x, best.value, best.start if first is None else first, evaluations + best.evaluations)
 
 
-def _ahead(means: list[float], floor: float) -> tuple[float, float]:
-    """The mean log error half as many blocks further on, at the rate of the last half; and, for equals, over that half.
+def _fastest(courses: list[list[float]], floor: float) -> int:
+    """Which course of mean log errors to go on with: one that ends within a factor of two of the lowest, in errors, and
+    of these the one that will be lowest after half as many blocks more, at the rate of its last half. Where several
+    will be at the floor, the one that is lowest on the way.
 
-    >>> _ahead([0.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0], floor=-10.0)
-    (-10.0, -5.5)
-    >>> _ahead([0.0, -1.0, -2.0, -3.0, -3.5, -4.0, -4.5, -5.0], floor=-10.0)
-    (-6.75, -4.25)
+    >>> slow, fast = [-4.0, -6.0, -7.0, -7.5, -8.0, -8.2, -8.4, -8.6], [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0, -8.0]
+    >>> _fastest([slow, fast], floor=-60.0), _fastest([slow, [v + 2 for v in fast]], floor=-60.0)
+    (1, 0)
+    >>> _fastest([fast, slow], floor=-8.6)
+    1
     """
-    last = means[len(means) // 2 :]
-    earlier, later = (float(np.mean(part)) for part in np.array_split(last, 2))
-    return max(later + 2 * (later - earlier), floor), float(np.mean(last))
+    halves = [np.array_split(course[len(course) // 2 :], 2) for course in courses]
+    ends = [float(np.mean(later)) for _, later in halves]
+    ahead = [3 * end - 2 * float(np.mean(earlier)) for end, (earlier, _) in zip(ends, halves, strict=True)]
+    near = [k for k, end in enumerate(ends) if end <= min(ends) + 2 * np.log(2)]
+    return min(near, key=lambda k: (0.0 if ahead[k] < floor + 0.1 else ahead[k] - floor, np.mean(courses[k])))
