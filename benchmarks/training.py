@@ -205,7 +205,7 @@ def run_samples(quick):
     rows = []
     for name, (family, sample, references) in problems.items():
         sizes = {"train": max(COUNTS), "test": 200 if quick else 1000}
-        data = ls.Dataset.sample(family, sample, sizes, references=references)
+        data = ls.Dataset.sample(family, sample, sizes, references=references, seed=drawn["seed"])
         for count in COUNTS[:2] if quick else COUNTS:
             begin = time.perf_counter()
             training = ls.train(family, data.train.select(range(count)), cache=False, progress=False)

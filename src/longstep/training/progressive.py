@@ -371,4 +371,6 @@ def _fastest(courses: list[list[float]], floor: float) -> int:
     ends = [float(np.mean(later)) for _, later in halves]
     ahead = [3 * end - 2 * float(np.mean(earlier)) for end, (earlier, _) in zip(ends, halves, strict=True)]
     near = [k for k, end in enumerate(ends) if end <= min(ends) + 2 * np.log(2)]
-    return min(near, key=lambda k: (0.0 if ahead[k] < floor + 0.1 else ahead[k] - floor, np.mean(courses[k])))
+    # Courses at the floor differ by rounding alone, which must not decide.
+    above = [0.0 if value < floor + 0.1 else value - floor for value in ahead]
+    return min(near, key=lambda k: (above[k], np.mean(courses[k])))
