@@ -51,14 +51,19 @@ def timed(solve, states):
 
 
 def package(family):
+    """The osqp package as its user would call it: the rows that move with the state are written, and nothing else."""
     data = family.data(np.zeros((1, 12)))
     solver = osqp.OSQP()
-    q, l, u = (data[k][0] for k in ("q", "l", "u"))
+    q, l, u = (np.ascontiguousarray(data[k][0]) for k in ("q", "l", "u"))
     solver.setup(sp.csc_matrix(sp.triu(family.P)), q, sp.csc_matrix(family.A), l, u, verbose=False)
+    moving = family.parameter.matrices["l"]
+    rows = np.flatnonzero(np.diff(moving.indptr))
+    map_ = moving[rows].toarray()
+    base = l[rows].copy()
 
     def solve(state):
-        data = family.data(state[None])
-        solver.update(l=data["l"][0], u=data["u"][0])
+        l[rows] = u[rows] = base + map_ @ state
+        solver.update(l=l, u=u)
         return solver.solve(raise_error=False)
 
     return solve
