@@ -68,7 +68,7 @@ def main(sizes=None, **options):
     problem.solve(solver=cp.CLARABEL)
     distance = np.abs(solution.variables["w"] - w.value).max()
     print(f"\na new day: {solution}; weights within {distance:.1e} of Clarabel's, in per cent")
-    print(f"utility {report.model.objective(solution):.4f}, by Clarabel {problem.value:.4f}", end="; ")
+    print(f"utility {solution.objective:.4f}, by Clarabel {problem.value:.4f}", end="; ")
     problem.solve(solver=report.model.cvxpy_solver(solver))
     print(f"through CVXPY: {problem.status}, {problem.value:.4f}\n")
     print(f"rebalanced: {describe(w.value, day)}\nleft alone: {describe(day['w0'], day)}")

@@ -1,12 +1,18 @@
 """Bad input: one clear error each, that says what is wrong, where, and what to do."""
 
+import importlib.util
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import longstep as ls
+from longstep import storage
+from longstep.demo import require_packages
+from longstep.families.seen import Seen
 from longstep.solution import Point
 from longstep.storage import FileFormatError
 
@@ -183,3 +189,133 @@ def test_float64_needs_jax_in_64_bit_mode():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "JAX is in 32-bit mode" in out
     assert "jax_enable_x64" in out
+
+
+def test_complex_and_masked_numbers_are_refused():
+    mapped = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.eye(2)))
+    solver, smooth = ls.Solver(mapped), ls.Solver(ls.Smooth(lambda z, x: jnp.sum((z - x) ** 2), 2.0, 2))
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    odd = {"complex": np.array([1.0, 2.0j]), "masked": masked, "text": np.array(["a", "b"])}
+    odd["dates"] = np.array(["2026-01-01", "2026-01-02"], "datetime64[D]")
+    for words, value in odd.items():
+        for call in (solver.solve, solver.compile().solve, smooth.solve):
+            refused(words, call, value)
+        for call in (solver.solve_batch, solver.compile().solve_batch, smooth.solve_batch):
+            refused(words, call, np.ma.stack([value, value]) if words == "masked" else np.stack([value, value]))
+        refused(words, solver.solve, {"q": value})
+        refused(words, solver.solve_batch, [{"q": value}] * 2)
+        refused(words, ls.QP, np.eye(2), np.eye(2), q=value)
+        refused(words, ls.QP, np.diag(value) if words == "complex" else np.ma.stack([value, value]), np.eye(2))
+        refused(words, ls.L1, value)
+        refused(words, ls.Dataset.from_parameters, mapped, {"train": [{"q": value}] * 2}, cache=False)
+    refused("complex", ls.QP, np.eye(2), sp.csr_array(np.eye(2) * 1j))
+    # A mask that hides nothing, and numbers of several kinds in one list, are numbers.
+    assert solver.solve(np.ma.masked_array([1.0, 2.0], [False, False])).solved
+    assert solver.solve([np.float32(1), 2, True][:2]).solved
+
+
+def test_an_objective_that_overflows_is_no_solution():
+    """Lasso with data of 1e154: residuals are finite, and the objective is ∞ − ∞."""
+    lasso = ls.Composite(ls.Quadratic(np.eye(4), parameter=ls.Affine(q=np.eye(4))), ls.L1(0.1))
+    assert ls.Solver(lasso).solve(1e154 * np.ones(4), max_iter=50).status == ls.Status.NUMERICAL_FAILURE
+    assert ls.Solver(lasso).solve(1e150 * np.ones(4), max_iter=50).solved
+    # A point that leaves the domain of an indicator by rounding is still one.
+    inside = ls.Composite(ls.Quadratic(np.eye(4), parameter=ls.Affine(q=np.eye(4))), ls.Box(0.0, 1.0))
+    assert ls.Solver(inside).solve(np.ones(4), warm_start=ls.Point(np.full(4, -1e-9))).solved
+    huge = ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[-np.inf], u=[np.inf])
+    for solver in (ls.Solver(huge), ls.Solver(huge).compile()):
+        found = solver.solve({"q": [1e200]}, max_iter=50)
+        assert not found.solved or np.isfinite(found.objective)
+
+
+def crafted(path, change, arrays=None):
+    """The file with other metadata or arrays, and the hash that fits them."""
+    held, metadata = storage.read(path, "solver", 1)
+    metadata = change(metadata) if change else metadata
+    storage.write(path.with_name("crafted"), "solver", 1, held | (arrays or {}), metadata)
+    return path.with_name("crafted")
+
+
+WRONG_ARRAYS = {
+    "an index of A": {"A.indices": np.array([0, 10**9], np.int64)},
+    "a negative index": {"A.indices": np.array([0, -5], np.int64)},
+    "too few rows": {"A.indptr": np.array([0, 2], np.int64)},
+    "rows backwards": {"A.indptr": np.array([0, 2, 1], np.int64)},
+    "rows beyond the end": {"P.indptr": np.array([0, 1, 10**12], np.int64)},
+    "an absurd shape": {"parameter.q.shape": np.array([2, 10**15], np.int64)},
+    "a negative shape": {"A.shape": np.array([-1, 2], np.int64)},
+    "indices that are numbers": {"A.indices": np.array([0.5, 1.0])},
+    "data that are not": {"A.data": np.array([1, 2], np.int64)},
+    "NaN in P": {"P.data": np.array([np.nan, 1.0])},
+    "a matrix for q": {"q": np.zeros((2, 2))},
+    "another length of l": {"l": np.zeros(3)},
+    "a flat matrix": {"A.shape": np.array([4], np.int64)},
+    "a wrong range": {"seen.low": np.zeros(7)},
+}
+WRONG_METADATA = {
+    "no family": lambda m: {k: v for k, v in m.items() if k != "family_hash"},
+    "no algorithm": lambda m: {k: v for k, v in m.items() if k != "algorithm"},
+    "an unknown algorithm": lambda m: m | {"algorithm": ["x"]},
+    "a schedule that is none": lambda m: m | {"schedule": "{}"},
+    "a schedule of another kind": lambda m: m | {"schedule": 5},
+    "deep JSON": lambda m: m | {"schedule": "[" * 100_000},
+    "a safeguard that is none": lambda m: m | {"safeguard": "maybe"},
+    "factors of another kind": lambda m: m | {"factors": {"a": 1}},
+    "a record that is none": lambda m: m | {"training": [1]},
+    "a family of another type": lambda m: m | {"family": m["family"] | {"type": "Moon"}},
+    "a family that is text": lambda m: m | {"family": "QP"},
+    "a family without its fields": lambda m: m | {"family": {"type": "QP"}},
+    "another precision": lambda m: m | {"family": m["family"] | {"dtype": "complex128"}},
+    "a layout that is none": lambda m: m | {"family": m["family"] | {"layout": {"parameters": 3}}},
+}
+
+
+@pytest.mark.parametrize("what", [*WRONG_ARRAYS, *WRONG_METADATA])
+def test_crafted_files(tmp_path, what):
+    """Every array and field is looked at before it is used: a wrong index would end the process."""
+    family = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.eye(2)))
+    solver = ls.Solver(family)
+    solver.seen = Seen.of(family.encode(np.random.default_rng(0).normal(size=(9, 2))))
+    solver.save(tmp_path / "solver.longstep")
+    path = crafted(tmp_path / "solver.longstep", WRONG_METADATA.get(what), WRONG_ARRAYS.get(what))
+    refused("", ls.Solver.load, path, error=FileFormatError)
+
+
+def test_files_are_the_same_every_time(tmp_path):
+    for k in range(5):
+        ls.Solver(qp()).save(tmp_path / str(k))
+    assert len({(tmp_path / str(k)).read_bytes() for k in range(5)}) == 1
+
+
+def test_a_forked_process_says_that_it_would_hang():
+    code = (
+        "import os, sys, warnings\nwarnings.simplefilter('ignore')\nimport jax\n"
+        "jax.config.update('jax_enable_x64', True)\nimport longstep as ls, numpy as np\n"
+        "make = lambda: ls.Solver(ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0]))\n"
+        "if sys.argv[1] == 'late': solver = make(); compiled = solver.compile()\n"
+        "if child := os.fork():\n    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "if sys.argv[1] == 'early':\n    assert make().solve({'q': [-0.5]}).solved\n    os._exit(0)\n"
+        "assert compiled.solve({'q': [-0.5]}).solved\n"
+        "for call in (make, lambda: solver.solve({'q': [1.0]}), lambda: solver.solve_batch({'q': [[1.0]]})):\n"
+        "    try: call()\n    except RuntimeError as error: assert 'forked' in str(error)\n    else: os._exit(1)\n"
+        "os._exit(0)\n"
+    )
+    for when in ("early", "late"):
+        subprocess.run([sys.executable, "-c", code, when], check=True, timeout=120)
+
+
+def test_the_demo_asks_for_its_packages_first(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    refused("the demo needs osqp and matplotlib: pip install", require_packages, error=ImportError)
+
+
+def test_identities_are_names_and_fields():
+    class Mine(ls.OSQP):
+        """With a field of its own."""
+
+        power: float = 1.0
+
+    family = qp()
+    hashes = [ls.Solver(family, algorithm=a).content_hash() for a in (ls.OSQP(), Mine(), Mine(2.0), Mine(2.0))]
+    assert len(set(hashes)) == 3
+    assert hashes[2] == hashes[3]

@@ -1,20 +1,29 @@
 """One call from samples to a solver: what it takes, how it splits, what it says and refuses."""
 
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from scipy import stats
 
 import longstep as ls
+from longstep import memory
 from longstep.certificates.certificate import least_validation
-from longstep.certificates.sample import TOLERANCES, quantile_curves
+from longstep.certificates.document import CertificateError
+from longstep.certificates.sample import quantile_bounds
 from longstep.families import reference
+from longstep.families.base import check_convex
 from longstep.families.optima import require
 from longstep.families.seen import Seen
 from longstep.families.tables import write_table
 from longstep.forecast import forecast
-from longstep.learn import _referenced, _shared
+from longstep.learn import _parameters, _referenced, _shared
+from longstep.memory import available
 
 from .helpers import random_qp
 
@@ -106,11 +115,12 @@ def test_past_data_that_are_independent_are_shuffled_and_certified(problem, tmp_
     path = tmp_path / "past.csv"
     write_table(path, dict(zip(model.columns, np.vstack([x, x[:7]]).T, strict=True)))
     solver, report = ls.learn(model, path, iid=True, sizes={"train": 5}, **QUICK)
-    assert [len(split) for split in report.data] == [5, 715, 180]
+    # All 907: without the repetitions they would not be draws from the distribution any more.
+    assert [len(split) for split in report.data] == [5, 721, 181]
     together = np.concatenate([split.parameters for split in report.data])
-    np.testing.assert_array_equal(np.sort(together[:, 0]), np.sort(x[:, 0]))
+    np.testing.assert_array_equal(np.sort(together[:, 0]), np.sort(np.vstack([x, x[:7]])[:, 0]))
     assert not np.array_equal(report.data.train.parameters, x[:5])
-    assert report.notes == ["7 of 907 samples repeat others: left out."]
+    assert report.notes == []
     report.certificate.verify(solver, report.data.validation)
 
 
@@ -122,8 +132,8 @@ def test_too_few_validation_instances_are_told(problem):
     assert report.notes == [f"No certificate: it takes {least} validation instances, and there are 100."]
     # Without a single violation, and not with one instance less.
     for count, found in ((least, True), (least - 1, False)):
-        curves = quantile_curves(np.full((count, 5), 1e-5), delta=0.003 / (2 * TOLERANCES.size), joint=5)
-        assert np.isfinite(curves.upper).all() == found
+        upper, _ = quantile_bounds(np.full((count, 5), 1e-5), 0.975, 0.003 / (2 * 5))
+        assert np.isfinite(upper).all() == found
 
 
 def test_a_family_without_names(tmp_path):
@@ -143,8 +153,8 @@ def test_a_family_without_names(tmp_path):
     [
         ((sample,), {"sizes": {"tests": 3}}, "the splits are train, validation and test"),
         ((sample,), {"iid": False}, "a sampler draws independent parameters"),
-        ((past(3),), {}, "there are 3 distinct samples; learning needs at least 4"),
-        ((past(20),), {"sizes": {"train": 30}}, "20 distinct samples do not make 30 for training"),
+        ((past(3),), {}, "there are 3 samples; learning needs at least 4"),
+        ((past(20),), {"sizes": {"train": 30}}, "20 samples do not make 30 for training"),
         ((past(20),), {"sizes": {"train": 4, "validation": 4}}, "with iid=True .* only"),
         (({"c": np.zeros((20, 3))},), {}, "'low' has no value"),
     ],
@@ -172,17 +182,38 @@ def test_all_samples_are_used_once(count, iid):
 
 @pytest.mark.parametrize("draw", ["uniform", "standard_normal", "standard_cauchy"])
 @pytest.mark.parametrize("entries", [1, 12, 60])
-def test_what_training_saw_flags_one_in_n_by_chance(draw, entries):
-    rng = np.random.default_rng([entries, *draw.encode()])
-    N, sets = 20, 300
-    rates = []
-    for _ in range(sets):
-        seen = Seen.of(getattr(rng, draw)(size=(entries, N)))
-        rates.append(np.mean(seen.outside(getattr(rng, draw)(size=(entries, 100)))))
-    assert np.mean(rates) < 1.5 / N
+@pytest.mark.parametrize("N", [2, 10, 20])
+def test_what_training_saw_flags_one_in_n_by_chance(draw, entries, N):
+    rng = np.random.default_rng([entries, N, *draw.encode()])
+    # One further draw for each set: by symmetry it is the farthest with probability 1/(N + 1).
+    sets = 3000
+    both = getattr(rng, draw)(size=(sets, entries, N + 1))
+    found = [Seen.of(values[:, :N]).outside(values[:, N]) for values in both]
+    assert stats.binomtest(int(np.sum(found)), sets, 1 / (N + 1)).pvalue > 1e-4
     far = np.zeros(entries)
     far[0] = 1e12
-    assert seen.outside(far)
+    assert Seen.of(both[0][:, :N]).outside(far)
+
+
+def test_entries_that_rarely_change_do_not_flag_everything():
+    """A hundred switches, each on in one draw of a hundred: most further draws have one on that no other had."""
+    rng = np.random.default_rng(0)
+    N, sets = 10, 1000
+    both = (rng.random(size=(sets, 100, N + 1)) < 0.01).astype(float)
+    found = [Seen.of(values[:, :N]).outside(values[:, N]) for values in both]
+    assert np.mean(found) < 2 / (N + 1)
+
+
+def test_what_0_1_kept_of_training_is_read():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 20))
+    low, high = values.min(axis=1), values.max(axis=1)
+    seen = Seen.of_box(low, high, 0.25)
+    width = high - low
+    first = np.array([1, 0, 0])
+    middle = (low + high) / 2
+    assert not seen.outside(np.where(first, high + 0.24 * width, middle))
+    assert seen.outside(np.where(first, high + 0.26 * width, middle))
 
 
 def test_what_training_saw_of_bounds_and_constants():
@@ -237,3 +268,73 @@ def test_without_trusted_optima_residuals_are_trained_on(monkeypatch):
     assert data.train.optima is None
     assert len(notes) == 1
     assert notes[0].startswith("Trained by residuals alone: the reference optimum of instance")
+
+
+def test_independent_samples_are_never_left_out():
+    """2500 draws of which 40% are one hard value: without its repetitions it would hardly be seen."""
+    rng = np.random.default_rng(0)
+    hard = rng.random(2500) < 0.4
+    samples = np.where(hard[:, None], 7.0, rng.normal(size=(2500, 2)))
+    family = ls.Quadratic(np.diag([1.0, 4.0]), parameter=ls.Affine(q=np.eye(2)))
+    splits, notes = _parameters(family, samples, None, True, 0)
+    assert sum(len(values) for values in splits.values()) == 2500
+    assert np.mean(splits["validation"][:, 0] == 7.0) == pytest.approx(0.4, abs=0.05)
+    assert notes == []
+    data = ls.Dataset.from_parameters(family, splits, iid=True, references=False)
+    with pytest.raises(ValueError, match="take out nothing and say iid=True"):
+        ls.Dataset.from_parameters(family, splits, references=False)
+    solver = ls.Solver(family, step=0.1)
+    solver.record = {"instance_hashes": data.train.instance_hashes()}
+    found = ls.certify(solver, data.validation, 10, metric="residual")
+    worst = np.linalg.norm(solver.solve({"q": [7.0, 7.0]}, steps=10).x + 7.0 / np.array([1.0, 4.0]))
+    assert found.claims[0].tolerance > 0.1 * worst
+    # What is not known to be independent may be the very data that were trained on.
+    with pytest.raises(CertificateError, match="To leave out just these would not do"):
+        ls.certify(solver, replace(data.validation, independent=False), 10, metric="residual")
+    # Past data in their order lose their repetitions, which are told.
+    splits, notes = _parameters(family, samples, None, None, 0)
+    assert sum(len(values) for values in splits.values()) <= 1 + np.sum(~hard)
+    assert "repeat others: left out" in notes[0]
+
+
+@pytest.mark.slow
+def test_single_precision_learns_a_portfolio_with_slacks():
+    """19 unknowns, P singular: learned penalties of 1e5 made its linear systems singular."""
+    rng = np.random.default_rng(0)
+    x, f, t = (cp.Variable(size, name=name) for name, size in (("x", 10), ("f", 4), ("t", 5)))
+    mu = cp.Parameter(10, name="mu")
+    cost = cp.sum_squares(f) + 0.1 * cp.sum_squares(x) - mu @ x + 0.05 * cp.sum(t)
+    rows = [f == rng.normal(size=(4, 10)) @ x, cp.sum(x) == 1, x >= 0, x <= 0.5, t >= x[:5] - 0.1, t >= 0.1 - x[:5]]
+    sizes = {"train": 20, "validation": 0, "test": 20}
+    solver, _ = ls.learn(
+        cp.Problem(cp.Minimize(cost), rows), lambda rng: {"mu": rng.normal(size=10)}, dtype="float32", sizes=sizes,
+        horizon=20, cache=False, progress=False,
+    )  # fmt: skip
+    assert solver.solve({"mu": rng.normal(size=10)}, eps_abs=1e-3, eps_rel=1e-3).solved
+
+
+def test_memory_is_what_is_free(monkeypatch):
+    kilobytes = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text()).group(1))
+    assert available() <= 1.2 * 1024 * kilobytes
+    monkeypatch.setattr(memory, "_free_memory", lambda: [2**20])
+    with pytest.raises(MemoryError, match=r"needs 2 MiB, more than the 922 KiB that are free"):
+        memory.require(2**21, "this", "")
+
+
+def test_long_work_is_told_beforehand(capsys, monkeypatch):
+    monkeypatch.setattr("longstep.forecast._LONG_SECONDS", 0.0)
+    ls.Solver(qp_family())
+    assert "longstep makes 1 dense factors of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("density", [0.001, 0.5])
+def test_large_matrices_are_checked_without_their_eigenvalues(density):
+    n, rng = 1200, np.random.default_rng(0)
+    root = sp.random_array((n, n), density=density, rng=rng)
+    P = sp.csr_array(root @ root.T)
+    check_convex("P", P)
+    bent = sp.csr_array(P - 0.01 * float(abs(P).max()) * sp.diags_array((np.arange(n) == 5).astype(float) * 10))
+    least = np.linalg.eigvalsh(bent.toarray())[0]
+    assert least < -1e-3 * float(abs(P).max())
+    with pytest.raises(ValueError, match="P is indefinite"):
+        check_convex("P", bent)

@@ -17,10 +17,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
-    "versions", "threads", "hashing", "progress", "memory", "budget", "devices", "storage", "solution", "linalg",
-    "families", "schedules", "algorithms", "forecast", "run", "plan", "programs", "method", "training", "codegen",
-    "solver", "files", "evaluation", "certificates", "baselines", "report", "learn", "experiments", "demo",
-    "cli", "__main__",
+    "versions", "threads", "processes", "hashing", "progress", "memory", "budget", "devices", "storage", "solution",
+    "linalg", "families", "schedules", "algorithms", "forecast", "run", "plan", "programs", "measure", "method",
+    "training", "codegen", "solver", "files", "evaluation", "certificates", "baselines", "report", "learn",
+    "experiments", "demo", "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
 
@@ -50,7 +50,7 @@ def test_the_core_needs_jax_equinox_and_scipy_alone():
     code = (
         "import sys\n"
         "for name in ('cvxpy', 'clarabel', 'joblib', 'rich', 'safetensors', 'osqp', 'scs', 'matplotlib', 'optax',\n"
-        "             'threadpoolctl'):\n"
+        "             'threadpoolctl', 'qdldl'):\n"
         "    sys.modules[name] = None\n"
         "import longstep as ls, numpy as np\n"
         "from longstep.experiments import quadcopter\n"

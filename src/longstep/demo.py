@@ -1,5 +1,6 @@
 """The demo: learn to control a quadcopter from ten initial states, certify it, and fly it against OSQP."""
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,13 @@ class Flight:
     def violation(self) -> float:
         """By how much, at most, roll or pitch exceeded their limit, in radians."""
         return float(max(0.0, np.max(np.abs(self.states[:, 3:5])) - quadcopter.ANGLE_LIMIT))
+
+
+def require_packages() -> None:
+    """Refuse to begin without what the last minute needs."""
+    missing = [name for name in ("osqp", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"the demo needs {' and '.join(missing)}: pip install 'longstep[demo]'")
 
 
 def fly(name: str, controller: Controller, *, steps: int = STEPS, seed: int = 0) -> Flight:

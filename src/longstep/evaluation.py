@@ -3,6 +3,7 @@
 import functools
 import math
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -45,7 +46,8 @@ class Evaluation:
 
     An error that is not a number counts as infinite: no instance is ever dropped. `safeguarded` (N,) tells where the
     safeguard acted, `seconds` is the wall-clock time of all K iterations per instance, None where it was not measured.
-    `method_hash`, `data_hash` and `versions` say what was evaluated, on what and with what.
+    `trained` is how many of the instances the method was trained on. `method_hash`, `data_hash` and `versions` say what
+    was evaluated, on what and with what.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Evaluation:
     values: np.ndarray
     safeguarded: np.ndarray
     seconds: float | None
+    trained: int
     method_hash: str
     data_hash: str
     versions: dict[str, str]
@@ -117,6 +120,7 @@ class Evaluation:
             "curves": {name: [None if not math.isfinite(v) else v for v in c.tolist()] for name, c in curves.items()},
             "reached": {f"{t:g}": self.reached(t) for t in tolerances},
             "safeguarded": int(self.safeguarded.sum()),
+            "trained": self.trained,
             "seconds": self.seconds,
             "method_hash": self.method_hash,
             "data_hash": self.data_hash,
@@ -153,7 +157,8 @@ def evaluate(
 
     Instances run `chunk` at a time, so that working memory does not grow with their number; errors that would take more
     than 256 MiB are kept in a temporary file. The time per instance is that of a batch of up to 512 instances, without
-    recording.
+    recording. Instances that the method was trained on say nothing about others: outside a split named train or
+    selection they are warned of, and tables tell their number.
 
     >>> import numpy as np
     >>> from longstep import Affine, Dataset, Quadratic, Solver, evaluate
@@ -169,6 +174,13 @@ def evaluate(
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
     count = len(split)
+    trained = trained_instances(method, split)
+    if trained and split.name not in ("train", "selection"):
+        warnings.warn(
+            f"{len(trained)} of the {count} instances of {split.name!r} were used in training (the first is number "
+            f"{trained[0]}): errors on them say nothing about unseen ones",
+            stacklevel=2,
+        )
     metric = default_metric(split) if metric is None else metric
     label, measure, function = resolve_metric(metric, split)
     # Iterations on the leading axis: statistics take one after the other.
@@ -193,7 +205,23 @@ def evaluate(
         some = split.family.select(split.parameters, np.arange(min(count, _TIMED)))
         seconds = float(np.mean(method.seconds(some, iterations)))
     hashes = {"method_hash": method.content_hash(), "data_hash": split.content_hash(), "versions": versions()}
-    return Evaluation(name or method.name, split.name, label, measure, values.T, safe, seconds, **hashes)
+    return Evaluation(name or method.name, split.name, label, measure, values.T, safe, seconds, len(trained), **hashes)
+
+
+def trained_instances(method: Method, split: Split) -> list[int]:
+    """The numbers of the instances of a split that the method was trained on.
+
+    Independent draws of a distribution that repeats itself may coincide: where the split is known to be independent and
+    has repetitions of its own, equal values prove nothing.
+    """
+    record = getattr(method, "record", None) or {}
+    known = set(record.get("instance_hashes", ()))
+    if not known:
+        return []
+    hashes = split.instance_hashes()
+    if split.independent and len(set(hashes)) < len(hashes):
+        return []
+    return [k for k, each in enumerate(hashes) if each in known]
 
 
 def default_metric(split: Split) -> str:

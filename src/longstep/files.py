@@ -1,6 +1,7 @@
 """Saving and loading solvers: the family's data, the algorithm's name and the schedule. Factors are made again."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from .storage import FileFormatError
 
 VERSION = 1
 _KIND = "solver"
+# No parameter has more entries; a file that says so would fill the memory.
+_MOST_COLUMNS = 2**31
 _ALGORITHMS: dict[str, type[Algorithm]] = {
     a.__name__: a for a in (GradientDescent, HeavyBall, ProximalGradient, AcceleratedProximalGradient, OSQP, SCS)
 }
@@ -47,37 +50,70 @@ def save_solver(solver: Solver, path: Path) -> None:
         "safeguard": solver.safeguard,
         "factors": solver.factors,
         "training": solver.record,
-        "seen": None if solver.seen is None else solver.seen.margin,
+        "seen": None if solver.seen is None else solver.seen.lone,
         "family": _describe(solver.family, arrays),
         "family_hash": solver.family.content_hash(),
     }
     if solver.seen is not None:
-        arrays |= {"seen.low": solver.seen.low, "seen.high": solver.seen.high}
+        arrays |= {f"seen.{end}": getattr(solver.seen, end) for end in _ENDS}
     storage.write(path, _KIND, VERSION, arrays, metadata)
 
 
 def load_solver(path: Path, family: Family | None) -> Solver:
     """Read a solver; `family` is needed where the file has none, and must be the one it was saved with."""
     arrays, metadata = storage.read(path, _KIND, VERSION)
-    if family is None:
-        if metadata["family"] is None:
-            raise ValueError(
-                f"{path} was saved with a family made of Python functions, which no file holds. "
-                "Make the same family and pass it: Solver.load(path, family=family)"
-            )
-        family = _build(metadata["family"], arrays)
-    if family.content_hash() != metadata["family_hash"]:
+    description: Any = metadata.get("family")
+    if family is None and description is None:
+        raise ValueError(
+            f"{path} was saved with a family made of Python functions, which no file holds. "
+            "Make the same family and pass it: Solver.load(path, family=family)"
+        )
+    known: Family = family or _checked(path, "the family", lambda: _build(description, arrays))
+    if known.content_hash() != metadata.get("family_hash"):
         raise FileFormatError(f"the family passed is not the one {path} was saved with: their data differ")
+    return _checked(path, "the solver", lambda: _solver(path, known, metadata, arrays))
+
+
+def _checked(path: Path, what: str, make: Callable[[], Any]) -> Any:
+    """What is made from the content of a file; content that nothing can be made of is the file's fault."""
+    try:
+        return make()
+    except FileFormatError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{path} is damaged: {what} in it cannot be made ({reason})") from None
+
+
+def _solver(path: Path, family: Family, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Solver:
     algorithm = _ALGORITHMS.get(metadata["algorithm"])
     if algorithm is None:
         raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
     schedule, safeguard = Schedule.from_json(metadata["schedule"]), metadata.get("safeguard", "block")
     factors = metadata.get("factors")
     solver = Solver(family, schedule, algorithm=algorithm(), safeguard=safeguard, factors=factors)
-    solver.record = metadata.get("training")
+    record = metadata.get("training")
+    if record is not None and not isinstance(record, dict):
+        raise FileFormatError(f"{path} is damaged: its record of training is a {type(record).__name__}")
+    solver.record = record
     if metadata.get("seen") is not None:
-        solver.seen = Seen(arrays["seen.low"], arrays["seen.high"], metadata["seen"])
+        solver.seen = _seen(family, metadata["seen"], arrays)
     return solver
+
+
+# What a file keeps of the range that training saw.
+_ENDS = ("low", "second", "before", "high")
+
+
+def _seen(family: Family, kept: Any, arrays: dict[str, np.ndarray]) -> Seen:
+    ends = {end: arrays[f"seen.{end}"] for end in _ENDS if f"seen.{end}" in arrays}
+    mapped = getattr(family, "parameter", None)
+    size = len(ends["low"]) if mapped is None else mapped.size
+    if any(end.dtype != np.float64 or end.shape != (size,) or np.isnan(end).any() for end in ends.values()):
+        raise FileFormatError("the range that training saw does not fit the family's parameters")
+    if "second" not in ends:
+        return Seen.of_box(ends["low"], ends["high"], float(kept))
+    return Seen(**ends, lone=int(kept))
 
 
 class _Writer:
@@ -108,11 +144,24 @@ class _Reader:
         self.arrays = arrays
 
     def vector(self, name: str) -> np.ndarray | None:
-        return self.arrays.get(name)
+        found = self.arrays.get(name)
+        if found is not None and (found.ndim != 1 or found.dtype.kind not in "fb"):
+            raise FileFormatError(f"{name} in the file is not a vector of numbers, but {found.dtype} {found.shape}")
+        return found
 
     def matrix(self, name: str) -> sp.csr_array:
+        """A sparse matrix whose every index was looked at: SciPy trusts what it is given, and reads beyond its end."""
         data, indices, indptr, shape = (self.arrays[f"{name}.{p}"] for p in ("data", "indices", "indptr", "shape"))
-        return sp.csr_array((data, indices, indptr), shape=tuple(int(s) for s in shape))
+        kinds = (data.dtype.kind, indices.dtype.kind, indptr.dtype.kind, shape.dtype.kind)
+        if kinds != ("f", "i", "i", "i") or any(a.ndim != 1 for a in (data, indices, indptr, shape)) or len(shape) != 2:
+            raise FileFormatError(f"{name} in the file is not a sparse matrix")
+        rows, columns = (int(size) for size in shape)
+        whole = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= _MOST_COLUMNS
+        if not whole or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+            raise FileFormatError(f"the rows of {name} in the file do not fit its shape {rows}×{columns}")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
+            raise FileFormatError(f"{name} in the file has an entry outside its {columns} columns")
+        return sp.csr_array((data, indices, indptr), shape=(rows, columns))
 
     def parameter(self, names: list[str]) -> Affine | None:
         return Affine(**{name: self.matrix(f"parameter.{name}") for name in names}) if names else None
@@ -185,7 +234,8 @@ def _build(description: dict, arrays: dict[str, np.ndarray]) -> Family:
     if kind == "Composite":
         prox = _PROXES[description["prox"]](**description["values"])
         smooth = _build(description["smooth"], arrays)
-        assert isinstance(smooth, Quadratic)
+        if not isinstance(smooth, Quadratic):
+            raise FileFormatError("the smooth part of the family in the file is no quadratic")
         return Composite(smooth, prox)
     common = {"parameter": reader.parameter(description["parameter"]), "dtype": description["dtype"]}
     if kind == "Quadratic":

@@ -9,6 +9,7 @@ from .algorithms.base import Algorithm
 from .algorithms.default import default_algorithm
 from .families.base import Family
 from .memory import in_words, require
+from .progress import duration, say
 from .schedules.lengths import block_lengths
 
 # Numbers that reverse mode keeps for a step of an instance, in units of n + m; measured, as is the share of the rest.
@@ -38,7 +39,9 @@ class Forecast:
 
     def __str__(self) -> str:
         kind = f"{self.count} factors of {self.dense}×{self.dense}" if self.dense else f"{self.count} steps"
-        return f"memory: {in_words(self.factors)} for {kind}, about {in_words(self.training)} while training"
+        seconds = factor_seconds(self.dense, self.count)
+        time = f"; the factors take {duration(seconds)}" if seconds > _LONG_SECONDS else ""
+        return f"memory: {in_words(self.factors)} for {kind}, about {in_words(self.training)} while training{time}"
 
 
 def forecast(
@@ -71,9 +74,24 @@ def forecast(
     return Forecast(count * max(one, n) * size, training, n if one > n else 0, count, memory_limit)
 
 
+# Multiplications and additions a second of two ordinary cores, for an explicit inverse of 2n³ of them.
+_SPEED = 2e10
+# Work that takes longer is told beforehand.
+_LONG_SECONDS = 10.0
+
+
+def factor_seconds(n: int, count: int) -> float:
+    """About how long so many dense factors take."""
+    return count * 2.0 * n**3 / _SPEED
+
+
 def require_factors(algorithm: Algorithm, family: Family, count: int, dtype: np.dtype) -> None:
-    """Refuse so many factors, kept in `dtype`, where they do not fit, before any is made."""
-    _require(count * algorithm.factor_size(family) * dtype.itemsize, count, family.n)
+    """Refuse so many factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
+    size = algorithm.factor_size(family)
+    _require(count * size * dtype.itemsize, count, family.n)
+    seconds = factor_seconds(family.n, count)
+    if size > family.n and seconds > _LONG_SECONDS:
+        say(f"longstep makes {count} dense factors of {family.n}×{family.n}, which takes {duration(seconds)}")
 
 
 def _require(need: float, count: int, n: int) -> None:

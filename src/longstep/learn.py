@@ -53,8 +53,9 @@ def learn(
     (N, size), a dict of named arrays, a list of dicts, or a CSV, Parquet or NPZ file.
 
     A sampler's draws are independent, so a certificate is made of validation instances. Past data are rarely so:
-    the newest are for the test, those before for training, and they are certified only with `iid=True`, which says that
-    they are independent draws from what the solver will meet. `sizes` says how many instances `train`, `validation` and
+    the newest are for the test, those before for training, repetitions are left out, and they are certified only with
+    `iid=True`, which says that they are independent draws from what the solver will meet; then all are taken as they
+    are. `sizes` says how many instances `train`, `validation` and
     `test` take. `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is told
     first, and refused where there is less. Interrupted and called again, it goes on where it was.
 
@@ -78,7 +79,8 @@ def learn(
     if progress:
         print(expected, file=sys.stderr)
     expected.check()
-    data, loss = _referenced(family, parameters, notes, cache=cache, progress=progress)
+    independent = callable(samples) or bool(iid)
+    data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
     training = ({} if loss is None else {"loss": loss}) | training
     trained = train(family, data.train, seed=seed, cache=cache, progress=progress, **shape, **training)
     solver = Solver(family, trained)
@@ -141,7 +143,9 @@ def _parameters(
             raise ValueError("a sampler draws independent parameters; pass past data as an array or a file instead")
         wanted = {"train": most, "validation": _VALIDATION, "test": _TEST} | dict(sizes or {})
         return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
-    values, notes = _distinct(_past(family, samples))
+    values, notes = _past(family, samples), []
+    if not iid:
+        values, notes = _distinct(values)
     parts, more = _shared(family.count(values), most, sizes or {}, bool(iid))
     count = family.count(values)
     if iid:
@@ -173,7 +177,7 @@ def _unnamed(family: Family, path: Any) -> Layout:
 
 
 def _distinct(values: Any) -> tuple[Any, list[str]]:
-    """Without repetitions, which would be in two splits at once."""
+    """Without repetitions, which would be in two splits at once. Not for independent draws: the rest would be none."""
     if not isinstance(values, np.ndarray) or values.ndim != 2:
         return values, []
     _, first = np.unique(values, axis=0, return_index=True)
@@ -185,14 +189,14 @@ def _distinct(values: Any) -> tuple[Any, list[str]]:
 def _shared(count: int, most: int, sizes: Mapping[str, int], iid: bool) -> tuple[dict[str, int], list[str]]:
     """How many of `count` past instances each split takes, in their order: train, validation, test."""
     if count < 4:
-        raise ValueError(f"there are {count} distinct samples; learning needs at least 4, and better 20 or more")
+        raise ValueError(f"there are {count} samples; learning needs at least 4, and better 20 or more")
     test = sizes.get("test", min(_TEST, max(count // 5, 2)))
     trained = sizes.get("train", min(most, max((count - test) // (3 if iid else 1), 2)))
     rest = count - test - trained
     checked = sizes.get("validation", rest if iid else 0)
     if min(test, trained) < 1 or checked < 0 or checked > rest:
         raise ValueError(
-            f"{count} distinct samples do not make {trained} for training, {checked} for validation and {test} for the "
+            f"{count} samples do not make {trained} for training, {checked} for validation and {test} for the "
             "test; ask for fewer in sizes"
         )
     if checked and not iid:

@@ -1,30 +1,51 @@
 """How much memory there is, and a refusal, with the number, of what does not fit."""
 
 import os
+import re
 from pathlib import Path
 
 import jax
 
 
 def available() -> int:
-    """Bytes that arrays may take: the accelerator's where there is one, else the machine's or its container's."""
+    """Bytes that are free now: the accelerator's where there is one, else the machine's or its container's."""
     device = jax.devices()[0]
     if device.platform != "cpu" and (stats := device.memory_stats()) and "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+    return min([*_free_memory(), *_container_memory()], default=2**63)
+
+
+def _free_memory() -> list[int]:
+    """What the kernel could give without swapping; without that figure, all the memory there is."""
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    if found:
+        return [1024 * int(found.group(1))]
+    return [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+
+
+def _container_memory() -> list[int]:
+    """What a container's limit leaves; its caches, which the kernel would drop, are counted as used."""
+    left = []
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         try:
-            limits.append(int((Path("/sys/fs/cgroup") / name).read_text()))
+            numbers = [int((Path("/sys/fs/cgroup") / name).read_text()) for name in (limit, used)]
         except (OSError, ValueError):
             continue
-    return min(limits, default=2**63)
+        left.append(max(numbers[0] - numbers[1], 0))
+    return left
 
 
 def require(need: float, purpose: str, advice: str, limit: float | None = None) -> None:
     """Refuse work that needs more than the limit, or than nine tenths of what there is."""
     most = 0.9 * available() if limit is None else limit
     if need > most:
-        raise MemoryError(f"{purpose} needs {in_words(need)}, more than the {in_words(most)} there are. {advice}")
+        raise MemoryError(f"{purpose} needs {in_words(need)}, more than the {in_words(most)} that are free. {advice}")
 
 
 def in_words(size: float) -> str:

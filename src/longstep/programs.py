@@ -56,6 +56,16 @@ def recorded(key: Key, count: int, first: int, leaves: tuple, encoded: Any, star
     return history, None if guard is None else guard.acted
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def visited(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> tuple[Point, Any]:
+    """The points after 0, 1, …, `count` steps, stacked, and which instances the safeguard took over."""
+    problem = assemble(key, leaves, encoded)
+    state = problem.algorithm.init(problem.family, problem.instance, start)
+    extract = lambda state: problem.algorithm.extract(problem.family, problem.instance, state)  # noqa: E731
+    _, points, guard = steps(problem, state, count, first, extract)
+    return points, None if guard is None else guard.acted
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def opened(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits) -> Progress:
     """Where a solve begins."""

@@ -128,19 +128,28 @@ def guarded(
 ) -> tuple[Any, Guard, Any]:
     """Steps first … end − 1 of the step-varying phase, block by block, and the record with `observe` of each.
 
-    The safeguard judges where a block ends. All that depends on it is decided once a block: a branch costs a copy of
-    the states, which is more than a step does.
+    What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
+    block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
+    ends. All that depends on it is decided once a block: a branch costs a copy of the states, which is more than a
+    step does.
     """
     safeguard = problem.plan.safeguard
     assert safeguard is not None
     ends = safeguard.block_ends()
+    recorded = bool(jax.tree.leaves(record))
 
     def one(k, carried, guard: Guard, watchful: bool):
         state, record = carried
         following = problem.stepper(k, once=True)(state)
         if watchful:
             following = _where(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
-        return following, _noted(record, k - first, observe(following))
+        if not recorded:
+            return following, record
+        observed = observe(following)
+        if guard.anchor is not None:
+            failed, _ = fails(problem, following, guard)
+            observed = _where(failed, observe(guard.anchor), observed)
+        return following, _noted(record, k - first, observed)
 
     def block(carried):
         k, state, guard, record = carried
@@ -168,14 +177,22 @@ def _noted(record: Any, k: Any, observed: Any) -> Any:
     return jax.tree.map(lambda rows, row: rows.at[k].set(row), record, observed)
 
 
+def fails(problem: Problem, state: Any, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
+    """Where the merit of `state` did not fall, among the instances that take learned steps, and that merit."""
+    safeguard = problem.plan.safeguard
+    assert safeguard is not None
+    merit, rounding = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
+    growth = 1.0 if safeguard.rule == "block" else 10.0
+    # Written so that NaN fails.
+    return ~(merit <= growth * guard.merit + rounding) & ~guard.safe, merit
+
+
 def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any, Guard]:
     """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
-    merit, rounding = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
     by_block = safeguard.rule == "block"
-    # Written so that NaN fails.
-    failed = ~(merit <= (1.0 if by_block else 10.0) * guard.merit + rounding) & ~guard.safe
+    failed, merit = fails(problem, state, guard)
     state = _where(failed, back, state)
     merit = jnp.where(failed, guard.merit, merit)
     failures = guard.failures + failed
@@ -254,9 +271,8 @@ class Progress(eqx.Module):
 def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
     """Judge the start: a good enough one needs no step."""
     residuals = problem.residuals(state)
-    violation = residuals.violation(limits.eps_abs, limits.eps_rel)
+    violation = _violation(residuals, limits)
     status = jnp.where(violation <= 1, _code(Status.SOLVED), _code(Status.RUNNING))
-    violation = jnp.where(jnp.isnan(violation), jnp.inf, violation)
     return Progress(
         jnp.int32(0),
         state,
@@ -321,8 +337,8 @@ def _check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Lim
     running = p.status == Status.RUNNING
 
     residuals = problem.residuals(state)
-    violation = residuals.violation(limits.eps_abs, limits.eps_rel)
-    # NaN or ∞ in a residual; what the safeguard watches may yet return from there.
+    violation = _violation(residuals, limits)
+    # NaN or ∞ in a residual or in the objective; what the safeguard watches may yet return from there.
     failed = ~jnp.isfinite(violation) & (steady or p.guard is None)
     status = jnp.where(failed, _code(Status.NUMERICAL_FAILURE), _code(Status.RUNNING))
     suspect = jnp.zeros_like(status)
@@ -359,6 +375,14 @@ def judge(problem: Problem, state: Any, limits: Limits, count: int, guard: Guard
     return Progress(
         jnp.int32(count), None, guard, None, None, p.report, p.best_violation, status, p.suspect, iterations
     )
+
+
+def _violation(residuals: Residuals, limits: Limits) -> Float[Array, "*N"]:
+    """The largest residual in units of its tolerance, ∞ where one of them is not finite or the objective overflowed."""
+    violation = residuals.violation(limits.eps_abs, limits.eps_rel)
+    # An objective of +∞ is a point outside the domain of an indicator, perhaps by rounding alone.
+    overflowed = jnp.isnan(residuals.objective) | (residuals.objective == -jnp.inf)
+    return jnp.where(jnp.isfinite(violation) & ~overflowed, violation, jnp.inf)
 
 
 def _code(status: Status) -> Array:

@@ -1,7 +1,9 @@
 """What a solver returns: the point, how good it is, and an honest status."""
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from typing import Any
 
 import equinox as eqx
@@ -53,6 +55,9 @@ _MESSAGES = {
         "Use float64, smaller steps in the schedule, or check the scale of the data."
     ),
 }
+
+
+INFEASIBLE = (Status.PRIMAL_INFEASIBLE, Status.DUAL_INFEASIBLE)
 
 
 class Residuals(eqx.Module):
@@ -112,37 +117,47 @@ class Point(eqx.Module):
     y: Float[Array, "m *N"] | None = None
     s: Float[Array, "m *N"] | None = None
 
+    @staticmethod
+    def of(source: Any) -> "Point":
+        """The x, y and s of a Solution, of Optima or of another point."""
+        return Point(source.x, source.y, source.s)
+
+    def map(self, function: Callable[[Any], Any]) -> "Point":
+        """The point with a function applied to x, and to y and s where they are there."""
+        return Point(function(self.x), *(None if part is None else function(part) for part in (self.y, self.s)))
+
 
 @dataclass
 class Solution:
     """The result of `Solver.solve` (arrays of one instance) or `solve_batch` (leading axis = instances).
 
     `x`, `y`, `s`: primal, dual, and constraint value `z ≈ Ax` (QP) or slack (Conic); `y`, `s` are None for
-    unconstrained families. `ray_x`/`ray_y` hold the certificates of unbounded/infeasible instances, NaN for others;
-    None where there is no such instance. `iterations` counts applications of the step; `safeguarded` tells where the
-    safeguard acted, and `outside` where the parameter lies outside what training saw (None for a solver that was not
-    learned). `time` is wall-clock seconds for the whole call.
+    unconstrained families. `objective` is the user's own, with the sign of a maximisation and all constants.
+    `ray_x`/`ray_y` hold the certificates of unbounded/infeasible instances, NaN for others; None where there is no such
+    instance. `iterations` counts applications of the step; `safeguarded` tells where the safeguard acted, and `outside`
+    where the parameter lies outside what training saw (None for a solver that was not learned). `time` is wall-clock
+    seconds for the whole call. Of one instance, numbers and flags are Python's own.
     """
 
     x: np.ndarray
     y: np.ndarray | None
     s: np.ndarray | None
-    objective: np.ndarray
+    objective: float | np.ndarray
     status: Status | np.ndarray
-    iterations: np.ndarray
-    safeguarded: np.ndarray
-    primal_residual: np.ndarray
-    dual_residual: np.ndarray
+    iterations: int | np.ndarray
+    safeguarded: bool | np.ndarray
+    primal_residual: float | np.ndarray
+    dual_residual: float | np.ndarray
     ray_x: np.ndarray | None
     ray_y: np.ndarray | None
     time: float
-    outside: np.ndarray | None = None
+    outside: bool | np.ndarray | None = None
     layout: Any = field(default=None, repr=False)
 
     @property
-    def solved(self) -> np.ndarray:
+    def solved(self) -> bool | np.ndarray:
         """True where the status is SOLVED."""
-        return np.asarray(self.status) == Status.SOLVED
+        return self.status == Status.SOLVED
 
     @property
     def variables(self) -> dict[str, np.ndarray]:
@@ -169,31 +184,26 @@ class Solution:
         if not -len(self) <= index < len(self):
             raise IndexError(f"instance {index} of a batch of {len(self)}")
 
-        def pick(a):
+        def pick(a: Any) -> Any:
             return None if a is None else a[index]
 
-        return Solution(
-            x=self.x[index],
-            y=pick(self.y),
-            s=pick(self.s),
-            objective=self.objective[index],
-            status=Status(int(np.asarray(self.status)[index])),
-            iterations=self.iterations[index],
-            safeguarded=self.safeguarded[index],
-            primal_residual=self.primal_residual[index],
-            dual_residual=self.dual_residual[index],
-            ray_x=pick(self.ray_x),
-            ray_y=pick(self.ray_y),
-            time=self.time,
-            outside=pick(self.outside),
-            layout=self.layout,
-        )
+        fields = {f.name: pick(getattr(self, f.name)) for f in fields_of(self) if f.name not in _OF_THE_WHOLE}
+        return one_solution(**fields, time=self.time, layout=self.layout)
 
     def __repr__(self) -> str:
         if not isinstance(self.status, Status):
             return f"Solution of {len(self)} instances: {self.message}"
         return (
-            f"Solution({self.status.words} after {int(self.iterations)} iterations, "
-            f"objective {float(self.objective):.6g}, primal residual {float(self.primal_residual):.2e}, "
-            f"dual residual {float(self.dual_residual):.2e})"
+            f"Solution({self.status.words} after {self.iterations} iterations, objective {self.objective:.6g}, "
+            f"primal residual {self.primal_residual:.2e}, dual residual {self.dual_residual:.2e})"
         )
+
+
+_OF_THE_WHOLE = ("time", "layout")
+_NUMBERS = ("objective", "iterations", "safeguarded", "primal_residual", "dual_residual", "outside")
+
+
+def one_solution(status: Any, **fields: Any) -> Solution:
+    """The solution of one instance; numbers and flags, which may come as arrays without axes, become Python's own."""
+    plain: dict[str, Any] = {name: None if fields[name] is None else fields[name].item() for name in _NUMBERS}
+    return Solution(**(fields | plain), status=Status(int(status)))

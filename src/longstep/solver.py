@@ -16,10 +16,13 @@ from .families.base import Family
 from .families.layout import Layout
 from .families.seen import Seen
 from .hashing import content_hash
+from .linalg.real import real_array
+from .measure import Measure
 from .plan import make_plan
+from .processes import require_jax
 from .run import Limits
 from .schedules.schedule import Schedule, check_schedule, constant
-from .solution import History, Point, Solution, Status
+from .solution import INFEASIBLE, History, Point, Solution, Status, one_solution
 from .training.train import Training
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ class Solver:
         factors: Literal["float32", "float64"] | None = None,
         **values: float,
     ):
+        require_jax()
         self.family, self.record = family, None
         self.seen: Seen | None = None
         if isinstance(schedule, Training):
@@ -111,12 +115,14 @@ class Solver:
         `steps=K` takes exactly K steps instead, with no check on the way: the same work for every instance. The
         status then says whether the last point meets the tolerances; infeasibility is not looked for.
         """
+        require_jax()
         clock, budget = Clock(time_limit), Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
-        encoded = self._take(self._encode(self._single(parameter)), 0)
+        single = self._single(parameter)
+        encoded = self._take(self._encode(single), 0)
         start = None if warm_start is None else self._start(warm_start, ())
         ended = self._solve(encoded, start, limits, budget, clock, self._leaves)
-        return _solution(ended, clock.elapsed(), self.family.layout)
+        return _solution(ended, clock.elapsed(), self.family.layout, single)
 
     def solve_batch(
         self,
@@ -138,6 +144,7 @@ class Solver:
         as there are cores, and on accelerators 100,000 for each, or as many as fit. Where JAX sees several devices, the
         instances are spread over all of them. A time limit is for the whole batch.
         """
+        require_jax()
         clock, budget = Clock(time_limit), Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         parameters = self.family.vectors(parameters)
@@ -166,22 +173,30 @@ class Solver:
         else:
             parts = [piece(*p) for p in pieces]
         kept = [min(width, count - index) for index, width in pieces]
-        return _solution(_concatenate(parts, kept), clock.elapsed(), self.family.layout)
+        return _solution(_concatenate(parts, kept), clock.elapsed(), self.family.layout, parameters)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
-        """Exactly `count` steps on a batch; residuals and objectives of all iterates, arrays (N, count + 1).
+        """Residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).
 
-        Column k is the iterate after k steps; column 0 is the start. `safeguarded` (N,): where the safeguard acted.
+        Column k is of the point that `solve(…, steps=k)` returns; column 0 is the start. They are measured in float64,
+        in other precisions from the points themselves. The objective is the family's own, without the sign and the
+        constants of a CVXPY problem. `safeguarded` (N,): where the safeguard acted.
         """
+        require_jax()
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)
         start = None if warm_start is None else self._start(warm_start, (self._count(parameters),))
         encoded = self._encode(parameters)
-        first = self._first(start)
-        history, safe = programs.recorded(self._key, int(count), first, self._leaves, encoded, start)
-        fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(history).items()}
-        return History(**fields, safeguarded=_flags(safe, self._count(parameters)))
+        wide = self.family.dtype == np.float64
+        record = programs.recorded if wide else programs.visited
+        found, safe = record(self._key, int(count), self._first(start), self._leaves, encoded, start)
+        safeguarded = _flags(safe, self._count(parameters))
+        if not wide:
+            points = [jax.tree.map(lambda a, k=k: np.asarray(a[k]), found) for k in range(count + 1)]
+            return self._measure(parameters, points, safeguarded)
+        fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(found).items()}
+        return History(**fields, safeguarded=safeguarded)
 
     def seconds(self, parameters: Any, count: int) -> np.ndarray:
         """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
@@ -210,7 +225,7 @@ class Solver:
     def content_hash(self) -> str:
         """A SHA-256 of the family, the algorithm, the schedule, the safeguard and the factors' precision: all that the
         iterates depend on."""
-        parts = (type(self.algorithm).__name__, self.schedule.to_json(), self.safeguard)
+        parts = (*self.algorithm.identity(), self.schedule.to_json(), self.safeguard)
         return content_hash(self.family.content_hash(), parts if self.factors is None else (*parts, self.factors))
 
     def save(self, path: "str | Path") -> None:
@@ -235,6 +250,10 @@ class Solver:
         )
 
     @functools.cached_property
+    def _measure(self) -> Measure:
+        return Measure(self.algorithm, self.family)
+
+    @functools.cached_property
     def _everywhere(self) -> tuple:
         return devices.everywhere(self._leaves)
 
@@ -256,7 +275,7 @@ class Solver:
         def convert(name: str, value: Any, rows: int) -> Any:
             if value is None:
                 return None
-            array = np.asarray(value, np.float64)
+            array = real_array(f"{name} of the warm start", value)
             if array.shape != (*batch, rows):
                 raise ValueError(f"{name} of the warm start must have shape {(*batch, rows)}, got {array.shape}")
             if not np.isfinite(array).all():
@@ -289,7 +308,7 @@ class Solver:
         status = np.asarray(progress.status)
         status = np.where(status == Status.RUNNING, left, status)
         rays = None
-        if np.isin(status, (Status.PRIMAL_INFEASIBLE, Status.DUAL_INFEASIBLE)).any():
+        if np.isin(status, INFEASIBLE).any():
             rays = programs.rays(self._key, leaves, encoded, progress)
         # Everything has its instances, if several, on the last axis here.
         return {
@@ -329,16 +348,18 @@ def _threads(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="longstep")
 
 
-def _solution(ended: _Ended, seconds: float, layout: Layout | None) -> Solution:
-    """Columns to leading axis; a ray that no instance has is None."""
+def _solution(ended: _Ended, seconds: float, layout: Layout | None, parameters: Any) -> Solution:
+    """Columns to leading axis, the objective in the user's sense; a ray that no instance has is None."""
     status = ended["status"]
 
     def lead(value: Any) -> Any:
         return value if value is None or value.ndim == status.ndim else np.moveaxis(value, 0, -1)
 
     fields: dict[str, Any] = {name: lead(value) for name, value in ended.items()}
-    fields["status"] = Status(int(status)) if status.ndim == 0 else status
-    return Solution(**fields, time=seconds, layout=layout)
+    if layout is not None:
+        fields["objective"] = layout.objective(fields["objective"], parameters)
+    make = one_solution if status.ndim == 0 else Solution
+    return make(**fields, time=seconds, layout=layout)
 
 
 def _pieces(count: int, largest: int, workers: int, parts: int) -> list[tuple[int, int]]:

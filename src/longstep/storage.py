@@ -1,9 +1,11 @@
 """Files without pickle: arrays in safetensors, everything else as JSON in its header, hashed, written atomically."""
 
+import functools
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,26 @@ def cache_folder(cache: "str | Path | bool", kind: str) -> Path | None:
     return Path(cache) / kind
 
 
+def keep(path: Path, write: Callable[[], None]) -> bool:
+    """Write to a cache; where that is not possible (no permission, a full disk), say so once and go on without."""
+    try:
+        write()
+    except OSError as error:
+        _warn_once(f"{path.parent}: {error.strerror or error}")
+        return False
+    return True
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(
+        f"finished work cannot be kept in the cache, so it will be done again next time ({reason}). Make room, or set "
+        "LONGSTEP_CACHE to a folder that can be written",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
 def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
     """Write one file, atomically."""
     from safetensors.numpy import save
@@ -38,7 +60,16 @@ def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray],
         "metadata": text,
         "hash": _hash(kind, version, arrays, text),
     }
-    write_bytes(path, save(arrays, header))
+    write_bytes(path, _in_order(save(arrays, header)))
+
+
+def _in_order(payload: bytes) -> bytes:
+    """The same safetensors file with the entries of its header in order: safetensors writes metadata in any order."""
+    size = int.from_bytes(payload[:8], "little")
+    header = json.loads(payload[8 : 8 + size])
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + payload[8 + size :]
 
 
 def write_bytes(path: Path, payload: bytes) -> None:
@@ -82,11 +113,22 @@ def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], dic
         raise
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError, OSError, MemoryError) as error:
         raise FileFormatError(f"{path} is damaged or is not a longstep file ({error})") from error
     if _hash(kind, version, arrays, text) != stated:
         raise FileFormatError(f"{path} is damaged: its content does not match its hash")
-    return arrays, json.loads(text)
+    return arrays, read_json(text, str(path))
+
+
+def read_json(text: str, source: str) -> dict[str, Any]:
+    """A JSON object from a file; anything else is refused."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{source} is damaged or is not a longstep file ({error})") from None
+    if not isinstance(document, dict):
+        raise FileFormatError(f"{source} is not a longstep file: it holds a {type(document).__name__}, not an object")
+    return document
 
 
 def _hash(kind: str, version: int, arrays: Mapping[str, np.ndarray], text: str) -> str:

@@ -171,7 +171,7 @@ def test_scs_instances_do_not_depend_on_one_another():
     cones = {"z": cone.zero, "l": cone.nonnegative, "q": list(cone.second_order), "s": list(cone.semidefinite)}
     first = instance(family, train, 0)
     solver = scs.SCS(
-        {**data, "b": first[0], "c": first[1]}, cones, verbose=False, max_iters=25, scale=method.settled,
+        {**data, "b": first[0], "c": first[1]}, cones, verbose=False, max_iters=25, scale=method.settled or 0.1,
         linear_solver="qdldl", **NEVER_SCS,
     )  # fmt: skip
     for i in range(N):
@@ -211,15 +211,34 @@ def test_scs_starts_from_the_scale_on_which_training_settled():
     family = conic()
     train, parameters = drawn(family, TRAIN, 2), drawn(family, N, 1)
     method = scs_package(family, Split("train", family, train, None), dense=1, growth=30.0)
-    history = method.run(parameters, 140)
-    assert method.settled is not None
-    assert method.settled != pytest.approx(0.1)
     first = instance(family, train, 0)
-    for i in range(N):
-        row = instance(family, parameters, i)
-        for k in (1, 30, 140):
-            point = scs_directly(family, first, row, k, scale=method.settled)
-            check_column(history, i, k, conic_errors(family, row, *point), rtol=1e-7)
+    settled = method._settle(method._training)
+    assert settled != pytest.approx(0.1)
+    for start in (settled, None):
+        # A cached property: what the comparison on training instances found is put aside.
+        method.settled = start
+        history = method.run(parameters, 140)
+        for i in range(N):
+            row = instance(family, parameters, i)
+            for k in (1, 30, 140):
+                point = scs_directly(family, first, row, k, **({} if start is None else {"scale": start}))
+                check_column(history, i, k, conic_errors(family, row, *point), rtol=1e-7)
+
+
+@pytest.mark.parametrize(("package", "make"), [(osqp_package, qp), (scs_package, conic)])
+def test_the_adaptive_rule_starts_where_that_is_better_on_training_instances(package, make):
+    family = make()
+    train = drawn(family, TRAIN, 2)
+    chosen = package(family, train)
+
+    def level(start):
+        method = package(family, train)
+        method.settled = start
+        history = method.run(train, 80)
+        return np.mean(np.log(np.maximum(history.primal, history.dual)[:, [10, 20, 40, 80]]))
+
+    both = {start: level(start) for start in (None, chosen._settle(chosen._training))}
+    assert chosen.settled == min(both, key=both.get)
 
 
 @pytest.mark.parametrize("kind", ["mixed", "second_order"])
@@ -283,6 +302,13 @@ def test_budgets_are_dense_and_then_geometric():
     assert method.budgets(5) == [1, 2, 3, 4, 5]
     assert method.budgets(20) == [1, 2, 3, 4, 5, 7, 10, 15, 20]
     assert osqp_package(qp(), dense=1, growth=1.01).budgets(4) == [1, 2, 3, 4]
+    assert "rounded up beyond 5" in method.name
+
+
+def test_counts_are_not_rounded_unless_asked_for():
+    method = osqp_package(qp())
+    assert method.budgets(200) == list(range(1, 201))
+    assert "rounded" not in method.name
 
 
 def test_bad_input_is_refused():
@@ -311,8 +337,8 @@ def test_where_no_point_is_returned_the_last_one_stands(monkeypatch):
     method, parameters = scs_package(family), drawn(family, N, 1)
     answers = method._answers
 
-    def without(rows, budget):
-        found = answers(rows, budget)
+    def without(rows, budget, value):
+        found = answers(rows, budget, value)
         if budget in (1, 3):
             found[1] = found[1]._replace(x=np.full(family.n, np.nan), s=np.full(family.m, np.nan))
         return found

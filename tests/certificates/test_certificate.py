@@ -12,6 +12,9 @@ import longstep as ls
 from longstep.certificates.document import CertificateError
 from longstep.certificates.sample import TOLERANCES, kl_upper
 from longstep.families.dataset import Split
+from longstep.report.tables import comparison
+
+from ..helpers import random_qp
 
 SIZES = {"train": 8, "validation": 400, "test": 400, "selection": 5}
 
@@ -48,7 +51,7 @@ def test_claims_are_clopper_pearson_bounds_of_the_counts(solver, data, certifica
 
 
 def test_quantile_certificates_follow_method_six(solver, data):
-    found = ls.certify(solver, data.validation, [2, 4], level=0.9, confidence=0.99)
+    found = ls.certify(solver, data.validation, [2, 4], level=0.9, confidence=0.99, bound="kl")
     values = ls.evaluate(solver, data.validation, 4, timed=False).values
     c = math.log(2 * 2 * 2 * 151 / 0.01) / 400
     for claim, lower in zip(found.claims, found.lower, strict=True):
@@ -57,6 +60,20 @@ def test_quantile_certificates_follow_method_six(solver, data):
         assert lower == TOLERANCES[1 - kl_upper(1 - risks, c) > 0.9][-1]
         assert lower < claim.tolerance
     assert found.bound == "kl"
+
+
+def test_quantiles_are_order_statistics(solver, data):
+    found = ls.certify(solver, data.validation, [2, 4], level=0.9, confidence=0.99)
+    values = ls.evaluate(solver, data.validation, 4, timed=False).values
+    # Two sides at two iteration counts share 1 − 0.99; so many violations are just as unlikely where the risk is 0.1.
+    most = max(v for v in range(400) if stats.binom.cdf(v, 400, 0.1) <= 0.01 / 4)
+    for claim, lower in zip(found.claims, found.lower, strict=True):
+        ordered = np.sort(values[:, claim.iterations])
+        assert claim.violations == most
+        assert claim.tolerance == np.nextafter(ordered[-1 - most], np.inf)
+        assert lower == ordered[most]
+    published = ls.certify(solver, data.validation, [2, 4], level=0.9, confidence=0.99, bound="kl")
+    assert all(a.tolerance < b.tolerance for a, b in zip(found.claims, published.claims, strict=True))
 
 
 def test_it_holds_on_the_test_split(solver, data, certificate):
@@ -82,7 +99,7 @@ def test_no_tolerance_can_be_certified_from_few_instances(solver, data, tmp_path
     few = data.validation.select(range(20))
     found = ls.certify(solver, few, 6)
     assert math.isinf(found.claims[0].tolerance)
-    assert "no tolerance" in str(found)
+    assert "nothing could be certified" in str(found)
     found.save(tmp_path / "c.json")
     assert ls.Certificate.load(tmp_path / "c.json") == found
     found.verify(solver, few)
@@ -188,7 +205,12 @@ def test_guarantees_are_saved_and_verified(solver, data, tmp_path):
     found = ls.guarantee(solver, [3, 6])
     lam, steps = np.array([1.0, 2.0, 5.0, 9.0]), np.asarray(solver.schedule.step)
     expected = [np.max(np.abs(np.prod(1 - np.outer(lam, steps[:k]), axis=1))) for k in (3, 6)]
-    np.testing.assert_allclose(found.rates, expected, rtol=1e-9)
+    np.testing.assert_allclose(found.unguarded, expected, rtol=1e-9)
+    assert all(rate >= alone for rate, alone in zip(found.rates, expected, strict=True))
+    assert "where the safeguard does not act" in str(found)
+    bare = ls.guarantee(ls.Solver(data.train.family, solver.schedule, safeguard=None), [3, 6])
+    assert bare.rates == bare.unguarded == found.unguarded
+    assert "safeguard" not in str(bare)
     assert found.convergence.holds
     found.save(tmp_path / "g.json")
     loaded = ls.Guarantee.load(tmp_path / "g.json")
@@ -215,3 +237,157 @@ def test_worst_cases_of_a_schedule(data):
     # Constant steps 1/L on merely convex functions give L/(4K + 2); strong convexity can only help.
     assert all(w <= 9 / (4 * k + 2) * (1 + 1e-6) for k, w in zip((1, 2), found.worst, strict=True))
     assert "for every function with L = 9 and μ = 1" in str(found)
+
+
+# Certificates are about what `solve` returns.
+
+
+def returned(solver, parameters, k):
+    """2-norm residuals of the points that `solve_batch(steps=k)` returns, in float64 and in the user's own units."""
+    points = solver.solve_batch(parameters, steps=k)
+    family = solver.family
+    data = family.data(parameters)
+    x, y = points.x.astype(float), points.y.astype(float)
+    dual = np.linalg.norm((family.P @ x.T).T + data["q"] + (family.A.T @ y.T).T, axis=1)
+    primal = np.linalg.norm((family.A @ x.T).T - points.s.astype(float), axis=1)
+    return primal, dual
+
+
+def wild_solver(dtype="float64", seed=0):
+    """Steps so long that inside blocks most instances are worse than where the block began."""
+    P, q, A, l, u = random_qp(seed, n=8, equalities=2, inequalities=7)
+    family = ls.QP(P, A, q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(8)), dtype=dtype)
+    solver = ls.Solver(family)
+    rng, H = np.random.default_rng(seed), 12
+    varying = {name: value * 10 ** rng.uniform(-1.5, 1.5, H) for name, value in solver.schedule.steady.items()}
+    varying["alpha"] = rng.uniform(0.1, 1.9, H)
+    return ls.Solver(family, ls.Schedule(varying, solver.schedule.steady, blocks=(4, 4, 4)))
+
+
+PARAMETERS = np.random.default_rng(9).normal(size=(60, 8))
+KINDS = {
+    "jax": wild_solver,
+    "float32": lambda: wild_solver("float32"),
+    "c": lambda: wild_solver().compile(),
+    "c float": lambda: wild_solver().compile(precision="float"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_are_of_the_points_that_solve_returns(kind):
+    solver = KINDS[kind]()
+    history = solver.run(PARAMETERS, 14)
+    moved = 0
+    # In single precision two programs that add in another order part by so much, over steps as long as these.
+    rtol = 1e-2 if kind == "float32" else 1e-6
+    for k in range(15):
+        primal, dual = returned(solver, PARAMETERS, k)
+        np.testing.assert_allclose(history.primal[:, k], primal, rtol=rtol, atol=1e-9)
+        np.testing.assert_allclose(history.dual[:, k], dual, rtol=rtol, atol=1e-9)
+        if 0 < k < 12:
+            moved += np.sum(np.isclose(history.dual[:, k], history.dual[:, k // 4 * 4]))
+    assert moved > 30, "no run ended inside a block that failed: the test sees nothing"
+
+
+@pytest.mark.parametrize("kind", ["jax", "c", "c float"])
+def test_certificates_hold_for_what_solve_returns_inside_a_block(kind):
+    solver = KINDS[kind]()
+    rng = np.random.default_rng(0)
+    validation = Split("validation", solver.family, rng.normal(size=(400, 8)), None)
+    certificate = ls.certify(solver, validation, [2, 6], level=0.9, confidence=0.99, metric="dual")
+    further = rng.normal(size=(400, 8))
+    for claim in certificate.claims:
+        assert np.mean(returned(solver, further, claim.iterations)[1] < claim.tolerance) > 0.85
+    assert certificate.verify(solver, validation) == certificate
+    other = KINDS["jax" if kind != "jax" else "c"]()
+    with pytest.raises(CertificateError, match="another solver"):
+        certificate.verify(other, validation)
+
+
+def test_evaluations_tell_of_instances_that_were_trained_on(solver, data):
+    mixed = np.concatenate([data.test.parameters[:5], data.train.parameters[:2]])
+    with pytest.warns(
+        UserWarning, match=r"2 of the 7 instances of 'test' were used in training \(the first is number 5\)"
+    ):
+        found = ls.evaluate(solver, Split("test", data.train.family, mixed, None), 5, timed=False)
+    assert found.trained == 2
+    assert "2 of the instances were used in training" in str(comparison([found]))
+    assert ls.evaluate(solver, data.test, 5, timed=False).trained == 0
+    assert ls.evaluate(solver, data.train, 5, timed=False).trained == 8
+
+
+# Guarantees.
+
+
+def test_rates_hold_whatever_the_safeguard_does():
+    """Seven eigenvalues, a schedule that solves them exactly at its end, and steps on which instances are sent back."""
+    lam = np.array([0.05, 0.1, 0.4, 1.0, 2.0, 5.0, 9.0])
+    family = ls.Quadratic(np.diag(lam), parameter=ls.Affine(q=np.eye(7)))
+    schedule = ls.Schedule({"step": 1 / lam}, {"step": 0.2}, blocks=(3, 2, 2))
+    x = np.random.default_rng(0).normal(size=(3000, 7)) * 10 ** np.random.default_rng(1).uniform(-3, 1, size=(3000, 7))
+    for safeguard in ("block", "step", None):
+        solver = ls.Solver(family, schedule, safeguard=safeguard)
+        found = ls.guarantee(solver, range(1, 11))
+        reached = np.zeros(10)
+        for k in range(1, 11):
+            z = solver.solve_batch(x, steps=k).x
+            reached[k - 1] = np.max(np.linalg.norm(z + x / lam, axis=1) / np.linalg.norm(x / lam, axis=1))
+        assert np.all(reached <= np.array(found.rates) * (1 + 1e-9) + 1e-8)
+        if safeguard == "block":
+            assert found.unguarded[6] < 1e-8
+            assert reached[6] > 0.1, "the safeguard never acted: the test sees nothing"
+
+
+def test_what_scs_needs_is_a_pair():
+    """min x, ‖(x, y)‖ ≤ y: every y ≥ 0 with x = 0 is optimal, and there are no multipliers."""
+    family = ls.Conic(
+        None, -np.array([[0.0, 1], [1, 0], [0, 1]]), ls.Cones(second_order=(3,)), b=np.zeros(3), c=[1.0, 0]
+    )
+    text = str(ls.guarantee(ls.Solver(family)))
+    assert "on every instance with an optimal primal-dual pair" in text
+    assert "on every instance with an optimum" in str(ls.guarantee(wild_solver()))
+
+
+def test_a_subclass_inherits_no_theorem():
+    class Mine(ls.OSQP):
+        """Takes other steps."""
+
+    solver = ls.Solver(wild_solver().family, algorithm=Mine())
+    assert "Eckstein" not in str(ls.guarantee(solver))
+    assert "Eckstein" in str(ls.guarantee(wild_solver()))
+
+
+# Files of others.
+
+
+def resealed(document, **changes):
+    """A document with other content and the hash that fits it."""
+    fields = {k: v for k, v in document.items() if k not in ("longstep", "version", "hash")} | changes
+    return {"longstep": document["longstep"], "version": 1, **fields, "hash": ls.Certificate._hash(fields)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"claims": None}, {"claims": [1]}, {"claims": [{}]}, {"claims": {"a": 1}}, {"lower": "abc"}, {"level": "high"},
+        {"confidence": 2}, {"bound": "none"}, {"instances": 1.5}, {"instances": True}, {"versions": [1]},
+        {"metric": 3}, {"convergence": {}}, {"method_hash": None}, {"level": 1e400},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_sealed_certificate_of_odd_content_is_refused(certificate, changes):
+    document = json.loads(json.dumps(resealed(certificate.to_json(), **changes)))
+    with pytest.raises(CertificateError):
+        ls.Certificate.from_json(document)
+    gone = resealed({k: v for k, v in certificate.to_json().items() if k not in changes})
+    with pytest.raises(CertificateError, match="does not say what a certificate says"):
+        ls.Certificate.from_json(gone)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[1]", "3", '{"longstep": "certificate", "version": "a"}', "\x00", "{}"]
+)
+def test_files_that_are_no_certificates(tmp_path, text):
+    (tmp_path / "c.json").write_text(text)
+    with pytest.raises(CertificateError):
+        ls.Certificate.load(tmp_path / "c.json")

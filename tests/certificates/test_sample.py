@@ -14,6 +14,7 @@ from longstep.certificates.sample import (
     kl,
     kl_lower,
     kl_upper,
+    quantile_bounds,
     quantile_curves,
     required_samples,
     risk_bounds,
@@ -362,3 +363,44 @@ def test_curves_fail_as_rarely_as_promised(method, N, spread):
         assert np.sum(together.any(axis=0)) <= allowed(1 - curves.confidence(2))
     # Bounds that fail far too often would have been seen to break the first promise.
     assert np.min(np.sum(failures(0.9, 1)[0], axis=1)) > allowed(0.1)
+
+
+# Order statistics.
+
+
+def test_the_numbers_of_order_statistics():
+    """Five iteration counts, both sides, confidence 0.997: nine violations in 1000, and 321 instances without one."""
+    delta = 0.003 / 10
+    for v, holds in ((9, True), (10, False)):
+        assert (risk_upper(v, 1000, delta) <= 0.025) == holds
+    values = np.arange(1.0, 1001)[:, None]
+    upper, lower = quantile_bounds(values, 0.975, delta)
+    assert np.sum(~(values < upper)) == 9
+    assert np.sum(values < lower) == 9
+    for count, found in ((321, True), (320, False)):
+        upper, lower = quantile_bounds(np.ones((count, 2)), 0.975, delta)
+        assert (np.isfinite(upper).all(), (lower > 0).all()) == (found, found)
+
+
+@given(seed=st.integers(0, 100), ties=st.booleans())
+def test_order_statistics_cover(seed, ties):
+    """The probability that the bound fails, exactly: it does where too many of N draws lie beyond the true quantile."""
+    rng = np.random.default_rng(seed)
+    N, level, delta = int(rng.integers(20, 400)), rng.choice([0.5, 0.8, 0.95]), 10 ** rng.uniform(-3, -1)
+    draws = rng.random((N, 200))
+    if ties:
+        draws = np.ceil(20 * draws) / 20
+    upper, lower = quantile_bounds(draws, level, delta)
+    true_upper = np.where(ties, np.floor(20 * upper) / 20, upper)  # P(φ < upper) for uniform or rounded φ
+    fails = np.mean(true_upper < level - 1e-9)
+    assert fails <= delta + 4 * np.sqrt(delta / 200)
+    not_below = 1 - np.where(ties, np.ceil(20 * lower - 1e-9) / 20 - 1 / 20, lower)
+    assert np.mean(not_below < level - 1e-9) <= delta + 4 * np.sqrt(delta / 200)
+
+
+def test_what_blew_up_counts_in_order_statistics():
+    values = np.full((1000, 1), 1e-6)
+    values[:9] = np.nan
+    assert quantile_bounds(values, 0.975, 3e-4)[0][0] < 1.1e-6
+    values[9] = np.inf
+    assert quantile_bounds(values, 0.975, 3e-4)[0] == [np.inf]

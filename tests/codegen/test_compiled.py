@@ -1,12 +1,18 @@
 """Solver.compile: the wrapper around the library, batches, threads, time limits, names, and what it refuses."""
 
+import json
+import pickle
+import subprocess
+import sys
 import threading
 import warnings
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
 import longstep as ls
+from longstep import storage
 from longstep.codegen import CompiledSolver
 from longstep.codegen.build import CompilerError
 from longstep.families.seen import Seen
@@ -104,7 +110,7 @@ def test_named_values_without_attributes_take_the_short_way():
     np.testing.assert_array_equal(compiled.solve({"s0": list(state)}).x, compiled.solve(state).x)
     with pytest.raises(ValueError, match="must be finite"):
         compiled.solve({"s0": np.where(np.arange(12) == 3, np.inf, state)})
-    with pytest.raises(ValueError, match="not an array of real numbers"):
+    with pytest.raises(ValueError, match="must be real numbers, got text"):
         compiled.solve({"s0": ["a"] * 12})
 
 
@@ -202,7 +208,7 @@ def test_libraries_are_kept_by_content(monkeypatch, tmp_path):
     monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path))
     family = ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0])
     first = ls.Solver(family).compile()
-    (library,) = (tmp_path / "c").iterdir()
+    (library,) = (tmp_path / "c").glob("*.so")
     stamp = library.stat().st_mtime_ns
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -212,3 +218,109 @@ def test_libraries_are_kept_by_content(monkeypatch, tmp_path):
     assert library.stat().st_mtime_ns == stamp
     other = ls.Solver(family, alpha=1.0).compile()
     assert other.library.path != library
+
+
+def test_a_damaged_library_is_built_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path))
+    family = ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0])
+    library = ls.Solver(family).compile().library.path
+    whole = library.read_bytes()
+    # In a process of its own: loading what is left would end it by a signal.
+    code = (
+        "import jax; jax.config.update('jax_enable_x64', True)\nimport longstep as ls, numpy as np\n"
+        "s = ls.Solver(ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0])).compile()\n"
+        "assert s.solve({'q': [-0.5]}).solved\n"
+    )
+    for damaged in (whole[: len(whole) // 2], whole[:-100] + bytes(100), b""):
+        library.unlink()
+        library.write_bytes(damaged)
+        subprocess.run([sys.executable, "-c", code], check=True)
+        assert library.read_bytes() == whole or len(library.read_bytes()) == len(whole)
+
+
+def test_a_cache_that_cannot_be_written_is_said_once(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path / "file"))
+    storage._warn_once.cache_clear()
+    family = ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0], parameter=ls.Affine(q=np.eye(1)))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert ls.Solver(family).compile().solve([-0.5]).solved
+        data = ls.Dataset.sample(family, lambda rng: rng.normal(size=1), {"train": 3}, progress=False)
+        quick = {"horizon": 2, "block": 2, "iterations": 2, "candidates": 2, "progress": False}
+        ls.train(family, data, **quick)
+    texts = [str(w.message) for w in said if issubclass(w.category, RuntimeWarning)]
+    assert texts
+    assert all("cannot be kept in the cache" in text and "LONGSTEP_CACHE" in text for text in texts)
+    assert len(set(texts)) == len(texts)
+
+
+def test_objectives_are_the_users_own():
+    x, c, price = cp.Variable(2, name="x"), cp.Parameter(2, name="c"), cp.Parameter(name="price")
+    problem = cp.Problem(cp.Maximize(3.0 + 2 * price - cp.sum_squares(x - 1) + c @ x), [x <= 0.5, cp.sum(x) >= -1])
+    model = ls.from_cvxpy(problem)
+    solver = ls.Solver(model.family)
+    values = {"c": [[1.0, -2.0], [0.3, 0.1], [-4.0, 2.0]], "price": [1.0, 2.0, -3.0]}
+    expected = []
+    for k in range(3):
+        c.value, price.value = np.array(values["c"][k]), values["price"][k]
+        expected.append(problem.solve(solver=cp.CLARABEL))
+        assert problem.solve(solver=model.cvxpy_solver(solver, eps_abs=1e-8, eps_rel=1e-8)) == pytest.approx(
+            expected[k]
+        )
+    tight = {"eps_abs": 1e-9, "eps_rel": 1e-9}
+    for each in (solver, solver.compile()):
+        np.testing.assert_allclose(each.solve_batch(values, **tight).objective, expected, atol=1e-6)
+        for k in range(3):
+            one = {name: value[k] for name, value in values.items()}
+            assert each.solve(one, **tight).objective == pytest.approx(expected[k], abs=1e-6)
+    single = solver.compile(precision="float").solve_batch(values, eps_abs=1e-5, eps_rel=1e-5)
+    np.testing.assert_allclose(single.objective, expected, atol=1e-3)
+
+
+def test_solutions_are_plain_and_go_to_json():
+    solver, compiled = qp()
+    for each in (solver, compiled):
+        found = each.solve(PARAMETERS[0])
+        numbers = ("objective", "iterations", "safeguarded", "primal_residual", "dual_residual", "outside", "time")
+        assert (
+            json.loads(json.dumps({name: getattr(found, name) for name in numbers}))["iterations"] == found.iterations
+        )
+        assert type(each.solve_batch(PARAMETERS)[0].objective) is float
+
+
+def test_compiled_solvers_go_to_other_processes():
+    _, compiled = qp()
+    copy = pickle.loads(pickle.dumps(compiled))
+    np.testing.assert_array_equal(copy.solve(PARAMETERS[0]).x, compiled.solve(PARAMETERS[0]).x)
+
+
+def test_warm_starts_take_the_short_way_and_are_checked_all_the_same(monkeypatch):
+    solver, compiled = qp()
+    first = compiled.solve(PARAMETERS[0], eps_abs=1e-8, eps_rel=1e-8)
+    monkeypatch.setattr(type(solver), "_start", None)
+    again = compiled.solve(PARAMETERS[0], warm_start=first)
+    assert again.iterations == 0
+    np.testing.assert_allclose(again.x, first.x, atol=1e-12)
+    monkeypatch.undo()
+    for bad, message in ((ls.Point(first.x[:3]), "must have shape"), (ls.Point(np.nan * first.x), "NaN")):
+        with pytest.raises(ValueError, match=message):
+            compiled.solve(PARAMETERS[0], warm_start=bad)
+    with pytest.raises(TypeError, match="a Solution or a Point"):
+        compiled.solve(PARAMETERS[0], warm_start=first.x)
+    lists = ls.Point(list(first.x), list(first.y), list(first.s))
+    assert compiled.solve(PARAMETERS[0], warm_start=lists).iterations == 0
+    alone = compiled.solve(PARAMETERS[0], warm_start=ls.Point(first.x), steps=3)
+    np.testing.assert_allclose(alone.x, solver.solve(PARAMETERS[0], warm_start=ls.Point(first.x), steps=3).x, atol=1e-9)
+
+
+def test_outside_is_the_same_in_c():
+    family = qp()[0].family
+    solver = ls.Solver(family)
+    rng = np.random.default_rng(0)
+    for N in (1, 2, 3, 10):
+        solver.seen = Seen.of(family.encode(np.round(rng.normal(size=(N, 5)), 1)))
+        compiled = solver.compile()
+        further = np.round(rng.normal(size=(200, 5)) * rng.choice([0.5, 1, 2], size=(200, 1)), 1)
+        expected = solver.seen.outside(family.encode(further))
+        np.testing.assert_array_equal(compiled.solve_batch(further, steps=0).outside, expected)

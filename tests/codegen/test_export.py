@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 import longstep as ls
 from longstep.cli import app
 from longstep.codegen import Export
+from longstep.codegen.build import SAFE
+from longstep.families.seen import Seen
 from longstep.storage import FileFormatError
 
 from ..helpers import random_conic
@@ -115,23 +118,71 @@ def test_valgrind_finds_nothing(kind, tmp_path):
     run(program, 0.1 * np.ones(solver.family.parameter.size), tmp_path, before=before)
 
 
-def instructions(program, parameter, folder, steps):
-    """How many instructions callgrind counts inside mpc_solve."""
-    out = folder / "callgrind.out"
-    before = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--toggle-collect=mpc_solve", "--quiet")
-    run(program, parameter, folder, steps, before)
-    return int(re.findall(r"^(?:summary|totals): (\d+)", out.read_text(), re.MULTILINE)[0])
+def counting(export, instances, compiler, options):
+    """A program that takes so many steps on one of some instances, with nothing else in `go`."""
+    size = len(instances[0])
+    values = ", ".join("{" + ", ".join(repr(float(v)) for v in x) + "}" for x in instances)
+    text = (
+        f'#include "mpc.h"\nstatic mpc_workspace work;\nstatic mpc_result result;\n'
+        f"static mpc_real instances[][{size}] = {{{values}}};\n"
+        "__attribute__((noinline)) int go(int k, int steps)\n{\n    mpc_settings settings;\n"
+        "    mpc_defaults(&settings);\n    settings.steps = steps;\n"
+        "    return mpc_solve(&work, &settings, instances[k], &result) > MPC_NUMERICAL_FAILURE;\n}\n"
+        "int main(int count, char **given)\n{\n    return go(given[1][0] - '0', count > 2 ? 26 : 25);\n}\n"
+    )
+    (export.folder / "count.c").write_text(text)
+    call = [*compiler, "-std=c99", *options, "mpc.c", "count.c", "-lm", "-static", "-o", "count"]
+    subprocess.run(call, cwd=export.folder, check=True)
+    return str(export.folder / "count")
 
 
-@needs("valgrind")
-@pytest.mark.parametrize("options", [("-O2",), pytest.param(("-O3", "-mavx2", "-mfma"), marks=pytest.mark.slow)])
-def test_a_number_of_steps_is_a_number_of_instructions(options, export, tmp_path):
-    """Whatever the instance: inside bounds or at them, zero, or far away."""
-    program = export.build(options=options)
-    instances = [*PARAMETERS, np.zeros(5), 1e3 * np.ones(5)]
-    counts = {instructions(program, x, tmp_path, 25) for x in instances}
-    assert len(counts) == 1
-    assert instructions(program, instances[0], tmp_path, 26) > counts.pop()
+def by_callgrind(program, *given):
+    out = f"{program}.out"
+    before = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--toggle-collect=go", "--quiet")
+    subprocess.run([*before, program, *given], check=True, capture_output=True)
+    return int(re.findall(r"^(?:summary|totals): (\d+)", Path(out).read_text(), re.MULTILINE)[0])
+
+
+def by_qemu(program, *given):
+    """All instructions of the program, one a line in the emulator's log."""
+    log = f"{program}.log"
+    subprocess.run(["qemu-aarch64", "-singlestep", "-d", "nochain,exec", "-D", log, program, *given], check=True)
+    with open(log) as lines:
+        return sum(line.startswith("Trace") for line in lines)
+
+
+X86, ARM = ("valgrind",), ("qemu-aarch64", "aarch64-linux-gnu-gcc")
+CROSS = ("clang", "--target=aarch64-linux-gnu", "--sysroot=/usr/aarch64-linux-gnu")
+BUILDS = [
+    pytest.param(("gcc",), ("-O2",), by_callgrind, marks=needs(*X86, "gcc"), id="gcc"),
+    pytest.param(("gcc",), SAFE, by_callgrind, marks=[needs(*X86, "gcc"), pytest.mark.slow], id="gcc-ours"),
+    pytest.param(("clang",), ("-O2",), by_callgrind, marks=[needs(*X86, "clang"), pytest.mark.slow], id="clang"),
+    pytest.param(("clang",), ("-O3",), by_callgrind, marks=[needs(*X86, "clang"), pytest.mark.slow], id="clang-O3"),
+    pytest.param(("aarch64-linux-gnu-gcc",), ("-O2",), by_qemu, marks=[needs(*ARM), pytest.mark.slow], id="gcc-arm"),
+    pytest.param(("aarch64-linux-gnu-gcc",), SAFE, by_qemu, marks=[needs(*ARM), pytest.mark.slow], id="gcc-arm-ours"),
+    pytest.param(
+        CROSS, ("-O2", "-fuse-ld=/usr/bin/aarch64-linux-gnu-ld"), by_qemu,
+        marks=[needs(*ARM, "clang"), pytest.mark.slow], id="clang-arm",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["qp", "second_order"])
+@pytest.mark.parametrize(("compiler", "options", "count"), BUILDS)
+def test_a_number_of_steps_is_a_number_of_instructions(kind, compiler, options, count, tmp_path):
+    """Whatever the instance: inside bounds or at them, zero, far away, safeguarded, or unlike what training saw."""
+    solver = qp()[0] if kind == "qp" else conic(kind)[0]
+    size = solver.family.parameter.size
+    rng = np.random.default_rng(0)
+    solver = ls.Solver(solver.family, solver.schedule)
+    solver.seen = Seen.of(solver.family.encode(rng.normal(size=(20, size))))
+    instances = [rng.normal(size=size), np.zeros(size), 0.1 * np.ones(size), 30 * rng.normal(size=size)]
+    program = counting(ls.generate_c(solver, tmp_path / "c", prefix="mpc"), instances, compiler, options)
+    counts = [count(program, str(k)) for k in range(len(instances))]
+    assert len(set(counts)) == 1, counts
+    assert count(program, "0", "more") > counts[0]
+    ended = [solver.solve(x, steps=25) for x in instances]
+    assert {s.outside for s in ended} == {True, False}
 
 
 def small_mpc():
@@ -254,7 +305,7 @@ def test_folders_of_others_are_left_alone(tmp_path):
     assert sorted(os.listdir(tmp_path / "ours")) == sorted([*FILES, "manifest.json"])
 
 
-@pytest.mark.parametrize("prefix", ["", "2fast", "My", "a-b", "a b"])
+@pytest.mark.parametrize("prefix", ["", "2fast", "My", "a-b", "a b", "main", "-fplugin=x", "../a", "x" * 41, "a\n"])
 def test_prefixes_must_be_names(prefix, tmp_path):
     with pytest.raises(ValueError, match="prefix must be a name"):
         ls.generate_c(qp()[0], tmp_path / "c", prefix=prefix)
@@ -329,3 +380,55 @@ def test_the_command(tmp_path):
     assert again.exit_code == 1
     assert "--overwrite" in again.stderr
     assert CliRunner().invoke(app, [*call[:-1], "--overwrite"], prog_name="longstep").exit_code == 0
+
+
+def forged(export, tmp_path, **changes):
+    folder = shutil.copytree(export.folder, tmp_path / "copy")
+    document = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(document | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hashes": {}}, {"hashes": []}, {"hashes": None}, {"hashes": {"../precious": ""}}, {"hashes": {"precious": ""}},
+        {"prefix": "-fplugin=./evil"}, {"prefix": "../mpc"}, {"prefix": "main"}, {"prefix": 3}, {"prefix": "other"},
+        {"rom": "much"}, {"version": "new"}, {"version": None},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_forged_manifest_names_nothing_else(export, tmp_path, changes):
+    (tmp_path / "precious").write_text("mine")
+    folder = forged(export, tmp_path, **changes)
+    with pytest.raises(FileFormatError):
+        Export.open(folder)
+    with pytest.raises(FileFormatError):
+        ls.generate_c(qp()[0], folder, overwrite=True)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (folder / "mpc.c").exists()
+
+
+def test_what_is_built_is_what_was_checked(export, tmp_path):
+    """The compiler sees a copy: a file that is changed while it runs is not built."""
+    folder = shutil.copytree(export.folder, tmp_path / "copy")
+    script = tmp_path / "cc"
+    script.write_text(f"#!/bin/sh\necho '#error changed' > {folder}/mpc.c\nexec cc \"$@\"\n")
+    script.chmod(0o755)
+    program = Export.open(folder).build(compiler=str(script))
+    assert run(program, PARAMETERS[0], tmp_path)[0] == ls.Status.SOLVED
+
+
+def test_a_map_without_entries_has_no_function(tmp_path):
+    family = ls.QP(
+        np.eye(2), np.eye(2), q=np.ones(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.zeros((2, 1)))
+    )
+    ls.generate_c(ls.Solver(family), tmp_path / "c").build(options=STRICT)
+
+
+def test_a_subclass_is_not_the_algorithm(tmp_path):
+    class Mine(ls.OSQP):
+        """Takes other steps."""
+
+    with pytest.raises(ValueError, match="not for Mine on QP"):
+        ls.generate_c(ls.Solver(qp()[0].family, algorithm=Mine()), tmp_path / "c")

@@ -32,7 +32,7 @@ from longstep.report.tables import (
 def evaluation(values, name="a", safeguarded=0, seconds=None, **fields):
     values = np.asarray(values, float)
     about = {"split": "test", "metric": "suboptimality", "measure": "f − f*"}
-    about |= {"method_hash": name, "data_hash": "data", "versions": {}} | fields
+    about |= {"trained": 0, "method_hash": name, "data_hash": "data", "versions": {}} | fields
     safe = np.arange(len(values)) < safeguarded
     return Evaluation(name=name, values=values, safeguarded=safe, seconds=seconds, **about)
 
@@ -69,7 +69,7 @@ In brackets: from where it stays there. –: not within 4 iterations. Time: 4 it
 
 def test_markdown_of_a_comparison():
     expected = """\
-**Iterations until f − f* is at most the tolerance, geometric mean over 4 instances of 'test'**
+**Iterations until f − f\\* is at most the tolerance, geometric mean over 4 instances of 'test'**
 
 | method | 5e-1 | 1e-1 | 95% at 0 | max at 0 | 95% at 2 | max at 2 | safeguarded | time |
 | :-- | --: | --: | --: | --: | --: | --: | --: | --: |

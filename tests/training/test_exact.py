@@ -3,6 +3,7 @@
 import itertools
 
 import hypothesis.strategies as st
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -556,3 +557,35 @@ def test_ridge_schedule_from_the_gaussian(ridge):
     np.testing.assert_allclose(schedule.step, t, rtol=1e-9)
     np.testing.assert_allclose(schedule.momentum, beta, rtol=1e-9)
     ls.Solver(ridge.family, schedule, algorithm=ls.HeavyBall())
+
+
+def test_the_steady_state_knows_where_errors_are():
+    """Ridge with more unknowns than measurements: along half of the eigenvectors no instance has an error."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(100, 200)) / 10
+    A /= np.linalg.norm(A, axis=0)
+    family = ls.Quadratic(A.T @ A + 0.02 * np.eye(200), parameter=ls.Affine(q=-A.T))
+    data = ls.Dataset.sample(
+        family, lambda rng: rng.normal(size=100), {"train": 10, "test": 50}, cache=False, progress=False
+    )
+    trained = ls.train(family, data, horizon=50, block=1, cache=False, progress=False)
+    usual = ls.Schedule(trained.schedule.varying, {"step": 2 / (family.lipschitz + family.strong_convexity)})
+    schedules = (trained.schedule, trained.constant, usual)
+    learned, flat, before = (
+        ls.evaluate(ls.Solver(family, each), data.test, 500, timed=False).reached(1e-8)[1] for each in schedules
+    )
+    assert learned <= flat
+    assert learned < 0.5 * before
+
+
+def test_single_steps_end_in_the_better_constant():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(12, 20, 4))
+    lipschitz = 4 * max(np.linalg.norm(r, 2) ** 2 for r in rows) / 80 + 0.1
+    family = ls.Smooth(
+        lambda z, x: jnp.mean(jnp.logaddexp(0.0, -x @ z)) + 0.05 * z @ z, lipschitz, 4, strong_convexity=0.1
+    )
+    data = ls.Dataset.from_parameters(family, {"train": rows}, cache=False, progress=False)
+    trained = ls.train(family, data, horizon=10, block=1, loss="distance", cache=False, progress=False)
+    # L is four times too large here: the default, 2/(L + μ), is not the best constant.
+    assert trained.schedule.steady["step"] == trained.constant.steady["step"]

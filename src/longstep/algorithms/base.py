@@ -1,5 +1,6 @@
 """What run.py, the solver and the trainer ask of an algorithm."""
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any, ClassVar, TypeAlias
 
@@ -24,6 +25,10 @@ class Algorithm(eqx.Module):
 
     family_type: ClassVar[type[Family]]
     eps_infeasible: ClassVar[float] = 0.0
+    # Why the steady state converges, in a sentence that may name {L}; looked up in the class itself, because a subclass
+    # takes other steps. And what an instance must have for it.
+    theorem: ClassVar[str | None] = None
+    converges_on: ClassVar[str] = "an optimum"
 
     @abstractmethod
     def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
@@ -43,6 +48,10 @@ class Algorithm(eqx.Module):
         Without `explicit`, in the form that is cheapest to make and use a few times, as in training.
         """
         return None
+
+    def gram(self, family: Any, theta: Theta) -> Any:
+        """The operator that `prepare` factors, for algorithms with a `factor_size`."""
+        raise NotImplementedError(f"{type(self).__name__} factors nothing")
 
     def solve_tolerance(self, epsilon: float) -> float:
         """The error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""
@@ -107,6 +116,14 @@ class Algorithm(eqx.Module):
     def rays(self, family: Any, instance: Any, previous: Any, state: Any) -> Point:
         """The certificates behind `infeasible`: y a direction of dual growth, x of primal descent."""
         raise NotImplementedError(f"{type(self).__name__} does not detect infeasibility")
+
+    def identity(self) -> tuple[Any, ...]:
+        """What tells this algorithm from all others in hashes: its class, and the values of its fields."""
+        own = type(self)
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if own.__module__.split(".")[0] == "longstep":
+            return (own.__name__, *([fields] if fields else []))
+        return (f"{own.__module__}.{own.__qualname__}", fields)
 
     def check_family(self, family: Family) -> None:
         """Refuse a family that this algorithm does not solve."""

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ..families.base import Family
 from ..families.smooth import Differentiable
@@ -37,10 +37,13 @@ MOMENTUM = Hyperparameter("momentum", 0.0, Real(), Fixed(0.0))
 
 
 def unconstrained_residuals(
-    residual: Float[Array, "n *N"], scale: Float[Array, "*N"], objective: Float[Array, "*N"]
+    residual: Float[Array, "n *N"], scale: Float[Array, "*N"], smooth: Float[Array, "*N"], g: Float[ArrayLike, "*N"]
 ) -> Residuals:
-    """Residuals of a problem without constraints: the optimality residual is the dual one."""
-    zero = jnp.zeros_like(objective)
+    """Residuals of a problem without constraints: the optimality residual is the dual one.
+
+    The objective is smooth + g, NaN where the smooth part overflowed; g may be infinite.
+    """
+    zero = jnp.zeros_like(smooth)
     return Residuals(
         primal=zero,
         dual=two_norm(residual),
@@ -50,7 +53,7 @@ def unconstrained_residuals(
         primal_scale=zero,
         dual_scale=scale,
         gap_scale=zero,
-        objective=objective,
+        objective=jnp.where(jnp.isfinite(smooth), smooth + g, jnp.nan),
     )
 
 
@@ -111,6 +114,9 @@ class GradientDescent(GradientMethod):
     """z⁺ = z − t∇f(z, x), with hyperparameter `step` = t."""
 
     family_type: ClassVar[type[Family]] = Differentiable
+    theorem: ClassVar[str | None] = (
+        "Gradient descent with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser (Polyak 1987)."
+    )
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return (step_size(family),)
@@ -122,11 +128,16 @@ class GradientDescent(GradientMethod):
         # ∇f(0) sets the scale of eps_rel: it is the residual of the zero start.
         scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
         gradient = family.gradient(instance, state.z)
-        return unconstrained_residuals(gradient, scale, family.objective(instance, state.z))
+        return unconstrained_residuals(gradient, scale, family.objective(instance, state.z), 0.0)
 
 
 class HeavyBall(GradientDescent):
-    """z⁺ = z − t∇f(z, x) + β(z − z⁻), with hyperparameters `step` = t and `momentum` = β."""
+    """z⁺ = z − t∇f(z, x) + β(z − z⁻), with hyperparameters `step` = t and `momentum` = β.
+
+    In the steady state β = 0.
+    """
+
+    theorem: ClassVar[str | None] = GradientDescent.theorem
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return step_size(family), MOMENTUM

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..families.base import Family
@@ -46,9 +47,14 @@ class OSQP(Algorithm):
 
     family_type: ClassVar[type[Family]] = QP
     eps_infeasible: ClassVar[float] = 1e-4
+    theorem: ClassVar[str | None] = (
+        "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair "
+        "(Eckstein and Bertsekas 1992; Stellato et al. 2020)."
+    )
 
     def hyperparameters(self, family):  # noqa: D102
-        positive = Positive()
+        # In single precision the linear systems are singular beyond: training must not go there.
+        positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
         return (
             Hyperparameter("sigma", 1e-6, positive, positive, factored=True),
             Hyperparameter("rho_eq", 100.0, positive, positive, factored=True),

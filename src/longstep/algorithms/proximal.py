@@ -18,6 +18,10 @@ class ProximalGradient(GradientMethod):
     """
 
     family_type: ClassVar[type[Family]] = Composite
+    theorem: ClassVar[str | None] = (
+        "Proximal gradient with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser "
+        "(Combettes and Wajs 2005)."
+    )
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return (step_size(family),)
@@ -31,8 +35,14 @@ class ProximalGradient(GradientMethod):
         scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
         forward = state.z - family.gradient(instance, state.z) / L
         residual = L * (state.z - family.g.prox(forward, 1 / L))
-        return unconstrained_residuals(residual, scale, family.objective(instance, state.z))
+        smooth = family.smooth.objective(instance, state.z)
+        return unconstrained_residuals(residual, scale, smooth, family.g.value(state.z))
 
 
 class AcceleratedProximalGradient(Extrapolated, ProximalGradient):
-    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y, x)), with hyperparameters `step` = t and `momentum` = β."""
+    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y, x)), with hyperparameters `step` = t and `momentum` = β.
+
+    In the steady state β = 0.
+    """
+
+    theorem: ClassVar[str | None] = ProximalGradient.theorem

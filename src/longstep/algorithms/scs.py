@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..families.base import Family
@@ -54,13 +55,22 @@ class SCS(Algorithm):
 
     family_type: ClassVar[type[Family]] = Conic
     eps_infeasible: ClassVar[float] = 1e-7
+    theorem: ClassVar[str | None] = (
+        "Douglas–Rachford splitting of the homogeneous embedding, with constant positive scalings and relaxation in "
+        "(0, 2), converges to an optimal primal-dual pair where there is one (Eckstein and Bertsekas 1992; "
+        "O'Donoghue 2021)."
+    )
+    # min x, ‖(x, y)‖ ≤ y has an optimum, but no multipliers: then the iterates need not converge.
+    converges_on: ClassVar[str] = "an optimal primal-dual pair"
 
     def hyperparameters(self, family):  # noqa: D102
-        positive = Positive()
+        # In single precision the linear systems are singular beyond: training must not go there.
+        positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
+        inverse = Positive() if family.dtype == np.float64 else Positive(1e-3, 1e6)
         return (
             Hyperparameter("r_w", 1e-6, positive, positive, factored=True),
-            Hyperparameter("r_yz", 0.01, positive, positive, factored=True),
-            Hyperparameter("r_ynz", 10.0, positive, positive, factored=True),
+            Hyperparameter("r_yz", 0.01, inverse, inverse, factored=True),
+            Hyperparameter("r_ynz", 10.0, inverse, inverse, factored=True),
             Hyperparameter("r_tau", 10.0, positive, positive),
             Hyperparameter("alpha", 1.5, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3)),
         )

@@ -65,7 +65,7 @@ class Scheduled:
     def content_hash(self) -> str:
         """A SHA-256 of the family, the algorithm and the first 1024 steps, after which such methods do not part."""
         steps = self.schedule_for(_HASHED).to_json()
-        return content_hash("scheduled", self.family.content_hash(), type(self.algorithm).__name__, steps)
+        return content_hash("scheduled", self.family.content_hash(), *self.algorithm.identity(), steps)
 
 
 def vanilla(family: Family) -> Scheduled:

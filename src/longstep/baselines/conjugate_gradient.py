@@ -35,6 +35,7 @@ class ConjugateGradient(GradientDescent):
     """
 
     family_type: ClassVar[type[Family]] = Quadratic
+    theorem: ClassVar[str | None] = "Conjugate gradients end after as many steps as P has eigenvalues."
 
     def hyperparameters(self, family) -> tuple:  # noqa: D102
         return ()

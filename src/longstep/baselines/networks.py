@@ -31,6 +31,7 @@ from ..progress import Bar
 from ..solution import Point
 from ..solver import Solver
 from ..training.instances import training_split
+from ..training.optimize import require_optax
 
 # Standardised inputs beyond this many deviations say no more than that they are far out.
 _FAR = 10.0
@@ -246,10 +247,7 @@ def _logs(errors: Any, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
 @functools.cache
 def _adam(iterations: int, learning_rate: float) -> tuple[Any, Callable[..., tuple[eqx.nn.MLP, Any]]]:
     """The optimiser, and its step as one program."""
-    try:
-        import optax
-    except ImportError as error:
-        raise ImportError("training a network needs Optax: pip install optax") from error
+    optax = require_optax("training a network")
     rate = optax.cosine_decay_schedule(learning_rate, max(iterations, 1))
     # A step on which some instance overflows is not taken.
     chain = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))

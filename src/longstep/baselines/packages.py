@@ -7,8 +7,9 @@ settled in training. What it changes on an instance ends with the instance: with
 after convergence, to nothing but rounding errors, and the next instance would pay for it. So no instance depends on
 another, and a workspace is used again only where the last instance left nothing in it.
 
-A run of the package gives one iterate. All budgets up to `dense` are run and then a geometric grid; the columns between
-repeat the last budget before them. Counts of iterations may come out late, but never early.
+A run of the package gives one iterate, so that all iterates up to k take k²/2 iterations. Where that is too much,
+`dense` is the largest budget up to which all are run; a geometric grid follows, whose columns between repeat the last
+budget before them. Counts of iterations beyond `dense` may then come out late, but never early; the name says so.
 """
 
 from abc import ABC, abstractmethod
@@ -21,26 +22,30 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from ..algorithms.default import default_algorithm
 from ..families.base import Family
 from ..families.conic import Conic
 from ..families.dataset import Split
 from ..families.qp import QP
 from ..hashing import content_hash
+from ..measure import Measure
 from ..solution import History, Point
-from ..solver import Solver
 
 Row: TypeAlias = dict[str, np.ndarray]
 # Training takes so many instances, each to this tolerance.
 _SETTLING, _SETTLED_EPS, _SETTLING_ITERATIONS = 10, 1e-6, 10_000
+# After so many iterations starts of the adaptive rule are compared.
+_COMPARED = (10, 20, 40, 80)
 
 
 def osqp_package(
-    family: QP, training: Any = None, *, dense: int = 50, growth: float = 1.1, **settings: Any
+    family: QP, training: Any = None, *, dense: int | None = None, growth: float = 1.1, **settings: Any
 ) -> "OSQPPackage":
     """The C package `osqp`; `settings` are its own.
 
-    `training` (a Split, or parameters) are instances of which ten are solved to 1e-6 first, so that rho has settled.
-    Without it every instance gets a workspace of its own and OSQP's default rho.
+    `training` (a Split, or parameters) are instances of which ten are solved to 1e-6 first, so that rho has settled; it
+    starts from there, or from OSQP's default where that is better on these instances. Without it every instance gets a
+    workspace of its own and OSQP's default rho. `dense` None runs all budgets.
     """
     return OSQPPackage(family, training, dense, growth, settings)
 
@@ -50,14 +55,15 @@ def scs_package(
     training: Any = None,
     anderson: int = 10,
     *,
-    dense: int = 50,
+    dense: int | None = None,
     growth: float = 1.1,
     **settings: Any,
 ) -> "SCSPackage":
     """The C package `scs`; `anderson` is the memory of its acceleration, 0 for none, and `settings` are its own.
 
     `training` (a Split, or parameters) are instances of which ten are solved to 1e-6 first, so that the scale has
-    settled. Without it every instance gets a workspace of its own and SCS's default scale.
+    settled; it starts from there, or from SCS's default where that is better on these instances. Without it every
+    instance gets a workspace of its own and SCS's default scale. `dense` None runs all budgets.
     """
     return SCSPackage(family, training, dense, growth, {"acceleration_lookback": int(anderson), **settings})
 
@@ -86,30 +92,32 @@ class CPackage(ABC):
     reserved: ClassVar[tuple[str, ...]]
     has_slack: ClassVar[bool]
 
-    def __init__(self, family: Any, training: Any, dense: int, growth: float, settings: Mapping[str, Any]):
+    def __init__(self, family: Any, training: Any, dense: int | None, growth: float, settings: Mapping[str, Any]):
         if not isinstance(family, self.family_type):
             raise TypeError(f"{self.package} solves {self.family_type.__name__} families, not {type(family).__name__}")
         if wrong := [name for name in self.reserved if name in settings]:
             raise ValueError(f"{', '.join(wrong)} cannot be set: budgets, starts and output are this method's own")
-        if dense < 1 or not growth > 1:
+        if (dense is not None and dense < 1) or not growth > 1:
             raise ValueError(f"need dense ≥ 1 and growth > 1, got {dense} and {growth}")
         self.family: Any = family
-        self.dense, self.growth, self.settings = int(dense), float(growth), dict(settings)
+        self.dense, self.growth, self.settings = dense, float(growth), dict(settings)
         self._module = _require(self.package)
         self._training: list[Row] = []
         if training is not None:
             parameters = training.parameters if isinstance(training, Split) else training
             chosen = np.arange(min(_SETTLING, family.count(parameters)))
-            self._training = _rows(self.family.data(family.select(parameters, chosen)))
+            self._chosen = family.select(parameters, chosen)
+            self._training = _rows(self.family.data(self._chosen))
 
     @property
     def name(self) -> str:
-        """The package, and whether its adaptive rule has settled."""
-        return f"{self.package} package" + (", adapted" if self._training else "")
+        """The package, whether its adaptive rule has settled, and from where on its iterations are rounded up."""
+        rounded = "" if self.dense is None else f", rounded up beyond {self.dense}"
+        return f"{self.package} package" + (", adapted" if self._training else "") + rounded
 
     def budgets(self, count: int) -> list[int]:
         """The numbers of iterations that are run: 1, 2, …, dense, then each `growth` times the last, and `count`."""
-        chosen = list(range(1, min(self.dense, count) + 1))
+        chosen = list(range(1, min(self.dense or count, count) + 1))
         while chosen and (following := max(chosen[-1] + 1, int(self.growth * chosen[-1]))) < count:
             chosen.append(following)
         return chosen if not chosen or chosen[-1] == count else [*chosen, count]
@@ -123,28 +131,25 @@ class CPackage(ABC):
         if count < 0:
             raise ValueError(f"the number of iterations must not be negative, got {count}")
         rows = _rows(self.family.data(parameters))
-        columns = [self._measure.run(parameters, 0)]
         n, m = self.family.n, self.family.m
-        points = [Answer(np.zeros(n), np.zeros(m), np.zeros(m) if self.has_slack else None, 0.0)] * len(rows)
+        answers = [Answer(np.zeros(n), np.zeros(m), np.zeros(m) if self.has_slack else None, 0.0)] * len(rows)
+        points = [_stacked(answers)]
         for budget in self.budgets(count):
-            for i, answer in enumerate(self._answers(rows, budget)):
+            for i, answer in enumerate(self._answers(rows, budget, self.settled)):
                 if all(a is None or np.isfinite(a).all() for a in answer[:3]):
-                    points[i] = answer
-            columns.append(self._measure.run(parameters, 0, warm_start=_stacked(points)))
+                    answers[i] = answer
+            points.append(_stacked(answers))
+        found = self._measure(parameters, points)
         shown = np.searchsorted([0, *self.budgets(count)], np.arange(count + 1), side="right") - 1
-        fields: dict[str, Any] = {
-            name: np.concatenate([getattr(c, name) for c in columns], axis=1)[:, shown]
-            for name in vars(columns[0])
-            if name != "safeguarded"
-        }
-        return History(**fields, safeguarded=np.zeros(len(rows), bool))
+        columns = {name: values[:, shown] for name, values in vars(found).items() if name != "safeguarded"}
+        return History(**columns, safeguarded=found.safeguarded)
 
     def seconds(self, parameters: Any, count: int) -> np.ndarray:
         """Seconds (N,) of `count` iterations by the package's own timers: the update of the vectors and the solve."""
         if count < 1:
             raise ValueError(f"the package takes at least one iteration, got {count}")
         rows = _rows(self.family.data(parameters))
-        return np.array([answer.seconds for answer in self._answers(rows, count)])
+        return np.array([answer.seconds for answer in self._answers(rows, count, self.settled)])
 
     def content_hash(self) -> str:
         """A SHA-256 of the family, the package's version and settings, the budgets and the training instances."""
@@ -152,9 +157,8 @@ class CPackage(ABC):
         return content_hash(self.family.content_hash(), parts)
 
     @cached_property
-    def _measure(self) -> Solver:
-        """Ours, for the residuals of points that are given to it as starts."""
-        return Solver(self.family)
+    def _measure(self) -> Measure:
+        return Measure(default_algorithm(self.family), self.family)
 
     @cached_property
     def _matrices(self) -> tuple[Any, Any]:
@@ -162,14 +166,26 @@ class CPackage(ABC):
 
     @cached_property
     def settled(self) -> float | None:
-        """The value of the adaptive rule after training; None without."""
-        return self._settle(self._training) if self._training else None
+        """The value from which the adaptive rule starts; None for the package's default, without training or as good.
 
-    def _answers(self, rows: Sequence[Row], budget: int) -> list[Answer]:
+        What it settles on is best to go on with, and at times a poor start. So the two are compared on the training
+        instances, by the mean logarithm of the residuals after some numbers of iterations.
+        """
+        if not self._training:
+            return None
+        return min((self._settle(self._training), None), key=self._level)
+
+    def _level(self, value: float | None) -> float:
+        points = [_stacked(self._answers(self._training, budget, value)) for budget in _COMPARED]
+        found = self._measure(self._chosen, points)
+        errors = np.nan_to_num(np.maximum(found.primal, found.dual), nan=np.inf)
+        return float(np.mean(np.log(np.clip(errors, 1e-12, 1e12))))
+
+    def _answers(self, rows: Sequence[Row], budget: int, value: float | None) -> list[Answer]:
         answers, workspace = [], None
         for row in rows:
             if workspace is None or not self._training or not workspace.clean():
-                workspace = self._open(self._training[0] if self._training else row, budget)
+                workspace = self._open(self._training[0] if self._training else row, budget, value)
             answers.append(workspace.solve(row))
         return answers
 
@@ -178,8 +194,8 @@ class CPackage(ABC):
         """Solve these instances, each from a cold start, in one workspace; the value on which the rule settles."""
 
     @abstractmethod
-    def _open(self, first: Row, budget: int) -> _Workspace:
-        """A workspace set up on `first`, with the settled value and this budget."""
+    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
+        """A workspace set up on `first`, with this value (None: the default) and this budget."""
 
 
 class OSQPPackage(CPackage):
@@ -207,11 +223,11 @@ class OSQPPackage(CPackage):
         # `solver.settings` is what was asked for; the C workspace alone knows what became of rho.
         return float(solver._solver.get_settings().rho)
 
-    def _open(self, first: Row, budget: int) -> _Workspace:
+    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
         # Tolerances of zero are refused. The last iterate is judged by them all the same, and a certificate of
         # infeasibility would replace it.
         never = {"eps_abs": 1e-300, "eps_rel": 0.0, "eps_prim_inf": 1e-300, "eps_dual_inf": 1e-300}
-        rho = {} if self.settled is None else {"rho": self.settled}
+        rho = {} if value is None else {"rho": value}
         solver = self._solver(first, **{"check_termination": 0, **never, **self.settings, **rho, "max_iter": 1})
         solver.solve(raise_error=False)  # whose times include the set-up
         solver.update_settings(max_iter=budget)
@@ -266,9 +282,9 @@ class SCSPackage(CPackage):
             scale = float(solver.solve(warm_start=False)["info"]["scale"])
         return scale
 
-    def _open(self, first: Row, budget: int) -> _Workspace:
+    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
         never = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
-        scale = {} if self.settled is None else {"scale": self.settled}
+        scale = {} if value is None else {"scale": value}
         solver = self._solver(first, **{**never, **self.settings, **scale, "max_iters": budget})
         updates = 0
 
@@ -303,6 +319,6 @@ def _rows(data: Mapping[str, np.ndarray]) -> list[Row]:
 
 
 def _stacked(points: Sequence[Answer]) -> Point:
-    """Points with a leading axis of instances."""
-    parts: list[Any] = [None if part[0] is None else np.stack(part) for part in zip(*points, strict=True)]
+    """Points with instances on the last axis."""
+    parts: list[Any] = [None if part[0] is None else np.stack(part, axis=-1) for part in zip(*points, strict=True)]
     return Point(*parts[:3])

@@ -4,18 +4,18 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from ..evaluation import Metric, evaluate
+from ..evaluation import Metric, evaluate, trained_instances
 from ..families.dataset import Split
 from ..method import Method
 from ..solver import Solver
-from .document import CertificateError, Document
+from .document import CertificateError, Document, number, text, texts, whole
 from .rates import steady_state_statement
 from .rounding import above, percent
-from .sample import TOLERANCES, BoundMethod, quantile_curves, required_samples, success_lower
+from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, required_samples, success_lower
 
 # Splits that something was chosen on, or that are kept to check certificates with.
 _REFUSED = {
@@ -36,6 +36,17 @@ class Claim:
     tolerance: float
     success: float
     violations: int
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> "Claim":
+        """From plain data, in which a tolerance of ∞ is None."""
+        bound = fields["tolerance"]
+        return Claim(
+            iterations=whole(fields["iterations"]),
+            tolerance=math.inf if bound is None else number(bound),
+            success=number(fields["success"], 0, 1),
+            violations=whole(fields["violations"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -71,8 +82,8 @@ class Certificate(Document):
         """One claim in words, with all that it rests on."""
         if not math.isfinite(claim.tolerance):
             return (
-                f"After {claim.iterations} iterations no tolerance up to {TOLERANCES[-1]:g} could be certified for "
-                f"{100 * (self.level or 0):g}% of instances from {self.instances} unseen ones."
+                f"After {claim.iterations} iterations nothing could be certified for {100 * (self.level or 0):g}% of "
+                f"instances from {self.instances} unseen ones."
             )
         return (
             f"After {claim.iterations} iterations {self.measure} is below {above(claim.tolerance)} on at least "
@@ -98,9 +109,23 @@ class Certificate(Document):
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Certificate":
-        """The inverse of `fields`."""
-        claims = [c | {"tolerance": math.inf if c["tolerance"] is None else c["tolerance"]} for c in fields["claims"]]
-        return cls(**{**fields, "claims": tuple(Claim(**c) for c in claims), "lower": tuple(fields["lower"])})
+        """The inverse of `fields`; what is not such data is refused with an error of some kind."""
+        plain = {name: text(fields[name]) for name in ("metric", "measure", "split", "method")}
+        plain |= {name: text(fields[name]) for name in ("method_hash", "data_hash")}
+        if fields["bound"] not in get_args(BoundMethod):
+            raise ValueError(f"there is no bound {fields['bound']!r}")
+        return cls(
+            **plain,
+            claims=tuple(Claim.of(claim) for claim in fields["claims"]),
+            lower=tuple(number(value) for value in fields["lower"]),
+            level=None if fields["level"] is None else number(fields["level"], 0.5, 1),
+            confidence=number(fields["confidence"], 0, 1),
+            bound=fields["bound"],
+            instances=whole(fields["instances"]),
+            distinct=whole(fields["distinct"]),
+            convergence=None if fields["convergence"] is None else text(fields["convergence"]),
+            versions=texts(fields["versions"]),
+        )
 
     def verify(
         self, method: Method, validation: Split, *, metric: Metric | None = None, progress: bool = False
@@ -149,20 +174,21 @@ def certify(
     *,
     level: float = 0.975,
     confidence: float = 0.997,
-    bound: BoundMethod | None = None,
+    bound: BoundMethod = "exact",
     metric: Metric | None = None,
     progress: bool = False,
 ) -> Certificate:
     """What can be promised of a method on unseen instances, from validation instances that it was not made with.
 
     With a `tolerance` (or several): on how many instances, at least, the metric is below it after so many iterations.
-    Without: below which tolerance it is on at least `level` of all instances, the smallest of 151 in 1e-10 … 1e5.
-    All claims hold together with probability `confidence`; J iteration counts share it. Iterations and tolerances must
-    be chosen before looking at the validation instances.
+    Without: below which tolerance it is on at least `level` of all instances, by order statistics. All claims hold
+    together with probability `confidence`; J iteration counts share it. Iterations and tolerances must be chosen before
+    looking at the validation instances. What is certified is the point that `solve(…, steps=k)` returns; `method` may
+    also be a solver in C, from `solver.compile()`, which is then certified as it is.
 
-    `bound` is `exact` (Clopper–Pearson, the sharpest, by default with tolerances) or `kl` (the published one, a little
-    wider and easy to check by hand, by default without). `metric` is that of `evaluate`. Validation instances must be
-    drawn independently from the distribution that the solver will meet; splits named train, selection or test, and
+    `bound` is `exact` (binomial, the sharpest) or `kl` (the published one, wider and easy to check by hand; without
+    tolerances it takes the smallest of 151 in 1e-10 … 1e5). `metric` is that of `evaluate`. Validation instances must
+    be drawn independently from the distribution that the solver will meet; splits named train, selection or test, and
     instances that the solver was trained on, are refused. `required_samples` tells how many are needed.
 
     >>> import numpy as np
@@ -180,16 +206,13 @@ def certify(
     evaluation = evaluate(method, validation, max(counts), metric=metric, timed=False, progress=progress)
     values, N = evaluation.values[:, counts], len(evaluation)
     if tolerances is None:
-        bound = "kl" if bound is None else bound
-        delta = (1 - confidence) / (2 * TOLERANCES.size)
-        curves = quantile_curves(values, level, delta, joint=len(counts), method=bound)
+        uppers, lowers = _quantiles(values, level, 1 - confidence, bound)
         claims = tuple(
             Claim(k, float(t), level, int(np.sum(~(column < t))))
-            for k, t, column in zip(counts, curves.upper, values.T, strict=True)
+            for k, t, column in zip(counts, uppers, values.T, strict=True)
         )
-        lower = tuple(float(v) for v in curves.lower)
+        lower = tuple(float(v) for v in lowers)
     else:
-        bound = "exact" if bound is None else bound
         delta = (1 - confidence) / (len(counts) * len(tolerances))
         violations = {(k, t): int(np.sum(~(v < t))) for k, v in zip(counts, values.T, strict=True) for t in tolerances}
         claims = tuple(Claim(k, t, float(success_lower(v, N, delta, bound)), v) for (k, t), v in violations.items())
@@ -213,6 +236,15 @@ def certify(
     )
 
 
+def _quantiles(values: np.ndarray, level: float, risk: float, bound: BoundMethod) -> tuple[np.ndarray, np.ndarray]:
+    """Upper and lower bounds at all iteration counts, which fail together with probability at most `risk`."""
+    counts = values.shape[1]
+    if bound == "exact":
+        return quantile_bounds(values, level, risk / (2 * counts))
+    curves = quantile_curves(values, level, risk / (2 * TOLERANCES.size), joint=counts, method=bound)
+    return curves.upper, curves.lower
+
+
 def _check_validation(method: Method, validation: Split) -> int:
     """The number of distinct instances; refuses those that the method was made with."""
     if not isinstance(validation, Split):
@@ -222,15 +254,14 @@ def _check_validation(method: Method, validation: Split) -> int:
             f"the split {validation.name!r} cannot be used for validation: {_REFUSED[validation.name]}. "
             "Draw instances for a split 'validation'"
         )
-    hashes = validation.instance_hashes()
-    record = getattr(method, "record", None) or {}
-    trained = set(record.get("instance_hashes", ()))
-    if overlap := [k for k, h in enumerate(hashes) if h in trained]:
+    if overlap := trained_instances(method, validation):
         raise CertificateError(
-            f"{len(overlap)} of the {len(hashes)} validation instances were used in training (the first is number "
-            f"{overlap[0]}): a certificate needs unseen ones. Remove them"
+            f"{len(overlap)} of the {len(validation)} validation instances were used in training (the first is number "
+            f"{overlap[0]}): a certificate needs unseen ones. Draw others. To leave out just these would not do: what "
+            "is left is no sample of the distribution. If they are independent draws of one that repeats itself, say "
+            "Dataset.from_parameters(…, iid=True)"
         )
-    return len(set(hashes))
+    return len(set(validation.instance_hashes()))
 
 
 def _convergence(method: Method) -> str | None:
@@ -261,9 +292,7 @@ def _unique(values: Iterable) -> list:
 
 def least_validation(counts: int, level: float = 0.975, confidence: float = 0.997) -> int:
     """How many validation instances `certify` needs, at least, to bound a quantile at so many iteration counts."""
-    # Each of the two-sided bounds of `quantile_curves` gets this; its upper side half of it.
-    delta = (1 - confidence) / (2 * TOLERANCES.size * counts)
-    return required_samples(level, 1 - delta / 2, method="kl")
+    return required_samples(level, 1 - (1 - confidence) / (2 * counts))
 
 
 def _counts(iterations: "int | Iterable[int]") -> list[int]:

@@ -9,19 +9,20 @@ import numpy as np
 from ..families.smooth import Quadratic
 from ..solver import Solver
 from ..versions import versions
-from .document import CertificateError, Document
+from .document import CertificateError, Document, number, text, texts, whole
 from .performance import worst_case
-from .rates import SteadyStateStatement, steady_state_statement, worst_case_rate
+from .rates import SteadyStateStatement, guarded_rate, steady_state_statement, worst_case_rate
+from .rounding import above
 
 
 @dataclass(frozen=True)
 class Guarantee(Document):
     """What `guarantee` found: that the steady state converges, and worst cases after `iterations` iterations.
 
-    `rates` bounds ‖z^k − z*‖/‖z⁰ − z*‖ over all parameters and starts (quadratics). `worst` bounds f(z^k) − f* per
-    ‖z⁰ − z*‖² over all L-smooth, μ-strongly convex functions (gradient and proximal gradient methods). Both are of the
-    schedule itself: an instance on which the safeguard acts leaves it. Both are empty where they are not known. The
-    hash names the solver; `verify` computes all of it again.
+    `rates` bounds ‖z^k − z*‖/‖z⁰ − z*‖ over all parameters and starts (quadratics), whatever the safeguard does;
+    `unguarded` does so for those on which it does not act. `worst` bounds f(z^k) − f* per ‖z⁰ − z*‖² over all L-smooth,
+    μ-strongly convex functions (gradient and proximal gradient methods) on which the safeguard does not act. What is
+    not known is empty. The hash names the solver; `verify` computes all of it again.
     """
 
     kind: ClassVar[str] = "guarantee"
@@ -29,7 +30,9 @@ class Guarantee(Document):
     convergence: SteadyStateStatement
     iterations: tuple[int, ...]
     rates: tuple[float, ...]
+    unguarded: tuple[float, ...]
     worst: tuple[float, ...]
+    safeguard: str | None
     L: float | None
     mu: float | None
     method: str
@@ -38,15 +41,17 @@ class Guarantee(Document):
 
     def __str__(self) -> str:
         lines = [str(self.convergence)]
-        for k, rate in zip(self.iterations, self.rates, strict=False):
+        for k, rate, alone in zip(self.iterations, self.rates, self.unguarded, strict=False):
+            where = f", and at most {above(alone)} times where the safeguard does not act" if self.safeguard else ""
             lines.append(
-                f"After {k} iterations the distance to the optimum is at most {rate:.3g} times that of the start, for "
-                "every parameter and every start."
+                f"After {k} iterations the distance to the optimum is, but for rounding, at most {above(rate)} times "
+                f"that of the start, for every parameter and every start{where}."
             )
         for k, worst in zip(self.iterations, self.worst, strict=False):
+            where = " on which the safeguard does not act" if self.safeguard else ""
             lines.append(
-                f"After {k} iterations f − f* is at most {worst:.3g} times the squared distance of the start, for "
-                f"every function with L = {self.L:.4g} and μ = {self.mu:.4g}."
+                f"After {k} iterations f − f* is at most {above(worst)} times the squared distance of the start, for "
+                f"every function with L = {self.L:.4g} and μ = {self.mu:.4g}{where}."
             )
         return "\n".join(lines)
 
@@ -57,9 +62,21 @@ class Guarantee(Document):
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Guarantee":
         """The inverse of `fields`."""
-        changed: dict[str, Any] = {name: tuple(fields[name]) for name in ("iterations", "rates", "worst")}
-        changed["convergence"] = SteadyStateStatement(**fields["convergence"])
-        return cls(**{**fields, **changed})
+        statement = fields["convergence"]
+        words = {name: text(statement[name]) for name in ("sentence", "condition", "theorem")}
+        return cls(
+            convergence=SteadyStateStatement(holds=bool(statement["holds"]), **words),
+            iterations=tuple(whole(k) for k in fields["iterations"]),
+            rates=tuple(number(v) for v in fields["rates"]),
+            unguarded=tuple(number(v) for v in fields["unguarded"]),
+            worst=tuple(number(v) for v in fields["worst"]),
+            L=None if fields["L"] is None else number(fields["L"]),
+            mu=None if fields["mu"] is None else number(fields["mu"]),
+            method=text(fields["method"]),
+            method_hash=text(fields["method_hash"]),
+            safeguard=None if fields["safeguard"] is None else text(fields["safeguard"]),
+            versions=texts(fields["versions"]),
+        )
 
     def verify(self, solver: Solver) -> "Guarantee":
         """Compute it all again; raises a `CertificateError` where anything differs."""
@@ -71,7 +88,7 @@ class Guarantee(Document):
         found = guarantee(solver, self.iterations, worst_cases=bool(self.worst))
         if found.convergence != self.convergence:
             raise CertificateError(f"it says: {self.convergence}\nfound was: {found.convergence}")
-        for name, tolerance in (("rates", 1e-9), ("worst", 1e-3)):
+        for name, tolerance in (("rates", 1e-9), ("unguarded", 1e-9), ("worst", 1e-3)):
             stated, now = (np.array(getattr(g, name)) for g in (self, found))
             if stated.shape != now.shape or not np.allclose(stated, now, rtol=tolerance, atol=1e-12):
                 raise CertificateError(f"{name} are {stated.tolist()}, found were {now.tolist()}")
@@ -90,7 +107,7 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     >>> family = Quadratic(np.diag([1.0, 4.0]))
     >>> print(guarantee(Solver(family), 10))  # doctest: +ELLIPSIS
     The steady state of GradientDescent converges...
-    After 10 iterations the distance to the optimum is at most 0.00605 times that of the start, ...
+    After 10 iterations the distance to the optimum is, but for rounding, at most 0.00605 times that of the start, ...
     """
     counts = (int(iterations),) if isinstance(iterations, int | np.integer) else tuple(int(k) for k in iterations)
     if any(k < 1 for k in counts):
@@ -98,9 +115,15 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     algorithm, family, schedule = solver.algorithm, solver.family, solver.schedule
     L, mu = getattr(family, "lipschitz", None), getattr(family, "strong_convexity", None)
     rates: tuple[float, ...] = ()
+    unguarded: tuple[float, ...] = ()
+    safeguard = solver.safeguard if len(schedule) else None
     if counts and isinstance(family, Quadratic) and "step" in schedule.names:
         curve = worst_case_rate(family, schedule, max(counts))
-        rates = tuple(float(curve[k]) for k in counts)
+        unguarded = tuple(float(curve[k]) for k in counts)
+        rates = unguarded
+        if safeguard is not None:
+            curve = guarded_rate(family, schedule, max(counts), safeguard, algorithm.safe(family, schedule.steady))
+            rates = tuple(float(curve[k]) for k in counts)
     worst: tuple[float, ...] = ()
     if worst_cases:
         if L is None or mu is None:
@@ -112,4 +135,4 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     statement = steady_state_statement(algorithm, family, schedule)
     hashes = {"method": solver.name, "method_hash": solver.content_hash(), "versions": versions()}
     numbers = {"L": None if L is None else float(L), "mu": None if mu is None else float(mu)}
-    return Guarantee(statement, counts, rates, worst, **numbers, **hashes)
+    return Guarantee(statement, counts, rates, unguarded, worst, safeguard, **numbers, **hashes)

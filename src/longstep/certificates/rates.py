@@ -1,16 +1,13 @@
 """What is certain for every instance: worst-case rates on quadratics, and that the steady state converges."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from ..algorithms.base import Algorithm
-from ..algorithms.gradient import GradientDescent
-from ..algorithms.osqp import OSQP
-from ..algorithms.proximal import ProximalGradient
-from ..algorithms.scs import SCS
 from ..families.base import Family
 from ..families.smooth import Quadratic
 from ..schedules.domain import Domain, Interval, Positive
@@ -36,6 +33,57 @@ def worst_case_rate(family: Quadratic, schedule: Schedule, steps: int) -> Float[
     """
     values = Spectrum(family).eigenvalues
     return _rates(values[curved(values)], schedule, steps)
+
+
+def guarded_rate(
+    family: Quadratic, schedule: Schedule, steps: int, rule: str, safe: Mapping[str, float]
+) -> Float[np.ndarray, " steps_plus_1"]:
+    """`worst_case_rate` of a schedule under a safeguard with these safe hyperparameters, whatever it does.
+
+    The safeguard decides for an instance as a whole. So ρ_k is the largest of max_j |p_k(λ_j)| over all courses that an
+    instance can take: every block that it does not spend on safe steps may end well, or be undone.
+    """
+    values = Spectrum(family).eigenvalues
+    course = _Courses(values[curved(values)], schedule, steps, rule, safe)
+    course.follow(0, 0, 0, False, np.ones_like(course.values), np.ones_like(course.values))
+    return course.worst
+
+
+class _Courses:
+    """All courses of an instance of a quadratic under the safeguard, and the largest |p_k| of what they return."""
+
+    def __init__(self, values: np.ndarray, schedule: Schedule, steps: int, rule: str, safe: Mapping[str, float]):
+        self.values, self.schedule, self.steps, self.safe = values, schedule, steps, safe
+        self.lengths = schedule.blocks if rule == "block" else (1,) * len(schedule)
+        # After so many failures an instance keeps to safe steps.
+        self.most = 2 if rule == "block" else 1
+        self.worst = np.zeros(steps + 1)
+        self.worst[0] = 1.0
+
+    def follow(self, k: int, block: int, failures: int, safe: bool, p: np.ndarray, previous: np.ndarray) -> None:
+        """From block number `block`, which begins after k steps with polynomials p and, a step before, `previous`."""
+        anchor = (p, previous)
+        inside = block < len(self.lengths)
+        end = k + self.lengths[block] if inside else self.steps
+        for number in range(k, min(end, self.steps)):
+            theta = self.safe if safe and inside else self.schedule[number]
+            step = theta["step"]
+            momentum = theta.get("momentum", 0.0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                p, previous = p - step * self.values * p + momentum * (p - previous), p
+            self._note(number + 1, p)
+            if inside and not safe:
+                # A run that ends here returns to the block's start where the merit did not fall.
+                self._note(number + 1, anchor[0])
+        if end >= self.steps:
+            return
+        self.follow(end, block + 1, failures, safe and failures >= self.most, p, previous)
+        if not safe:
+            self.follow(end, block + 1, failures + 1, True, *anchor)
+
+    def _note(self, k: int, p: np.ndarray) -> None:
+        largest = np.max(np.abs(p), initial=0.0)
+        self.worst[k] = max(self.worst[k], np.inf if np.isnan(largest) else largest)
 
 
 def interval_rate(L: float, mu: float, schedule: Schedule, steps: int) -> Float[np.ndarray, " steps_plus_1"]:
@@ -84,12 +132,12 @@ class SteadyStateStatement:
 
 
 def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Schedule) -> SteadyStateStatement:
-    """That the schedule's steady state converges on every instance that has an optimum, whatever the steps before it.
+    """That the schedule's steady state converges on every instance that can be solved, whatever the steps before it.
 
     Checks each hyperparameter of the steady state against the range that the algorithm declares for this family,
     without the margin that training keeps from its ends.
 
-    >>> from longstep import chebyshev
+    >>> from longstep import GradientDescent, chebyshev
     >>> family, schedule = Quadratic(np.diag([1.0, 4.0])), chebyshev(4.0, 1.0, 3)
     >>> steady_state_statement(GradientDescent(), family, schedule).condition
     '0 < step = 0.4 < 0.5'
@@ -110,34 +158,18 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
         sentence = f"The steady state of {name} need not converge: it is not true that {', '.join(failed)}."
     else:
         before = f"Whatever happens before step {H}, the" if H else "The"
-        sentence = f"{before} steady state of {name} converges, in exact arithmetic, on every instance with an optimum."
+        where = f"on every instance with {algorithm.converges_on}"
+        sentence = f"{before} steady state of {name} converges, in exact arithmetic, {where}."
     condition = ", ".join(text for text, _ in checks)
     return SteadyStateStatement(not failed, sentence, condition, _theorem(algorithm, family))
 
 
-# By class of algorithms: those with momentum have none in their steady state.
-_THEOREMS: dict[type[Algorithm], str] = {
-    GradientDescent: (
-        "Gradient descent with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser (Polyak 1987)."
-    ),
-    ProximalGradient: (
-        "Proximal gradient with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser "
-        "(Combettes and Wajs 2005)."
-    ),
-    OSQP: (
-        "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair "
-        "(Eckstein and Bertsekas 1992; Stellato et al. 2020)."
-    ),
-    SCS: (
-        "Douglas–Rachford splitting of the homogeneous embedding, with constant positive scalings and relaxation in "
-        "(0, 2), converges to an optimal primal-dual pair (Eckstein and Bertsekas 1992; O'Donoghue 2021)."
-    ),
-}
-
-
 def _theorem(algorithm: Algorithm, family: Family) -> str:
-    known = (_THEOREMS[kind] for kind in type(algorithm).__mro__ if kind in _THEOREMS)
-    return next(known, "The ranges are those that the algorithm declares.").format(L=getattr(family, "lipschitz", 0.0))
+    # Of the class itself: a subclass may take other steps, for which nothing is proved.
+    theorem = type(algorithm).__dict__.get("theorem")
+    if theorem is None:
+        return "No theorem is known for this algorithm: the ranges are those that it declares."
+    return theorem.format(L=getattr(family, "lipschitz", 0.0))
 
 
 def _admits(domain: Domain, value: float) -> bool:

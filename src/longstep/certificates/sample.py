@@ -8,9 +8,12 @@ the data are seen; J bounds from the same data hold together with probability 1 
 Two methods, valid for every N and every distribution:
 
 - `exact` (Clopper and Pearson 1934) inverts the binomial distribution. No valid bound that grows with the violations
-  is anywhere smaller: take it for a claim about one tolerance and one iteration count.
+  is anywhere smaller.
 - `kl` relaxes the binomial tail to exp(−N·kl(r̂‖r)) (Chernoff). It is a little wider, can be verified by hand, and
   is what the published quantile curves use.
+
+Quantiles are bounded by order statistics (`quantile_bounds`): no tolerance is chosen, so none has to be paid for. The
+published curves (`quantile_curves`) are a union bound over 151 tolerances.
 
 A claim "at least p of all instances succeed" needs one bound, which takes all of δ: `risk_upper`, `success_lower`. The
 pairs `risk_bounds` and `success_bounds` give δ/2 to each side and hold together.
@@ -122,6 +125,29 @@ def _upper(violations: np.ndarray, instances: np.ndarray, delta: float, method: 
     if method not in _UPPER:
         raise ValueError(f"method must be 'kl' or 'exact', got {method!r}")
     return _UPPER[method](violations, instances, delta)
+
+
+def quantile_bounds(
+    values: Float[np.ndarray, "N K"], level: float, delta: float
+) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+    """(upper, lower) bounds on the metric of unseen instances, each of which fails with probability at most δ.
+
+    Of values of N instances (rows) at K iteration counts: at least `level` of all instances are below upper[k], and
+    at least `level` are not below lower[k]. With v the most violations whose `risk_upper` is at most 1 − level, upper
+    is just above the (v + 1)-th largest value and lower is the (v + 1)-th smallest. That holds for every distribution,
+    with ties too. Where N is too small upper is ∞ and lower 0. NaN counts as +∞.
+
+    >>> upper, lower = quantile_bounds(np.arange(1.0, 1001)[:, None], 0.975, 3e-4)
+    >>> upper.round(6).tolist(), lower.tolist()
+    ([991.0], [10.0])
+    """
+    values = _checked_values(values, level)
+    ordered = np.sort(np.where(np.isnan(values), np.inf, values), axis=0)
+    allowed = np.arange(len(values))
+    most = int(np.sum(risk_upper(allowed, len(values), delta) <= 1 - level)) - 1
+    if most < 0:
+        return np.full(values.shape[1], np.inf), np.zeros(values.shape[1])
+    return np.nextafter(ordered[-1 - most], np.inf), ordered[most]
 
 
 # 151 tolerances, ten in each decade.
@@ -256,14 +282,19 @@ def _probability(delta: float) -> float:
     return float(delta)
 
 
-def _checked_curves(
-    values: ArrayLike, level: float, tolerances: ArrayLike | None, joint: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _checked_values(values: ArrayLike, level: float) -> np.ndarray:
     values = np.asarray(values, np.float64)
     if values.ndim != 2 or not values.size:
         raise ValueError(f"values must have the shape (instances, iteration counts), got {values.shape}")
     if not 0.5 <= level < 1:
         raise ValueError(f"level must lie in [0.5, 1), got {level}")
+    return values
+
+
+def _checked_curves(
+    values: ArrayLike, level: float, tolerances: ArrayLike | None, joint: int
+) -> tuple[np.ndarray, np.ndarray]:
+    values = _checked_values(values, level)
     tolerances = TOLERANCES if tolerances is None else np.array(tolerances, np.float64)
     if tolerances.ndim != 1 or not tolerances.size or not np.isfinite(tolerances).all() or (tolerances <= 0).any():
         raise ValueError("tolerances must be a vector of positive numbers")

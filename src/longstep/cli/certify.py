@@ -52,7 +52,7 @@ def certify(
         loaded = ls.Solver.load(solver)
         known = None if check is None else ls.Certificate.load(check)
         measured = metric if known is None else known.metric
-        validation = split_of(loaded, samples, "validation", measured, cache_option(cache), output.progress)
+        validation = split_of(loaded, samples, "validation", measured, cache_option(cache), output.progress, iid)
         if known is not None:
             known.verify(loaded, validation, progress=output.progress)
             output.document({"verified": True, "file": check, "certificate": known.to_json()})

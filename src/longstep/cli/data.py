@@ -17,9 +17,11 @@ def parameters_of(solver: Any, samples: Path) -> Any:
     return read_samples(samples, layout)
 
 
-def split_of(solver: Any, samples: Path, name: str, metric: str | None, cache: Any, progress: bool) -> Any:
+def split_of(
+    solver: Any, samples: Path, name: str, metric: str | None, cache: Any, progress: bool, iid: bool = False
+) -> Any:
     """The instances of a file as a split, with optima where the metric needs them."""
     from ..families.dataset import Dataset
 
     options = {"references": [name] if metric == "suboptimality" else [], "cache": cache, "progress": progress}
-    return Dataset.from_parameters(solver.family, {name: parameters_of(solver, samples)}, **options)[name]
+    return Dataset.from_parameters(solver.family, {name: parameters_of(solver, samples)}, iid=iid, **options)[name]

@@ -19,7 +19,9 @@ def demo(
         library()
         from rich.console import Console
 
-        from ..demo import run
+        from ..demo import require_packages, run
+
+        require_packages()
 
         # Made here, where stdout already is what the options ask for.
         run(out, Console(quiet=quiet))

@@ -63,7 +63,7 @@ def _training(record: dict[str, Any] | None) -> dict[str, Any] | None:
 def _seen(solver: Any) -> dict[str, Any] | None:
     if solver.seen is None:
         return None
-    return {"low": solver.seen.low, "high": solver.seen.high, "margin": solver.seen.margin}
+    return {"low": solver.seen.low, "high": solver.seen.high}
 
 
 def _certificate(ls: Any, solver: Any, path: Path) -> dict[str, Any] | None:
@@ -114,7 +114,7 @@ def _seen_text(fields: dict[str, Any], most: int = 8) -> list[str]:
     ranges = list(zip(names, seen["low"], seen["high"], strict=True))
     shown = ", ".join(f"{name} {low:.4g}…{high:.4g}" for name, low, high in ranges[:most])
     rest = f", and {len(ranges) - most} more (--json has all)" if len(ranges) > most else ""
-    return [f"range seen: {shown}{rest}; {100 * seen['margin']:.3g}% of the width more on each side is not outside"]
+    return [f"range seen: {shown}{rest}"]
 
 
 def _certificate_text(certificate: dict[str, Any] | None, solver: Path) -> list[str]:

@@ -42,7 +42,7 @@ def solve(
         x = parameters_of(loaded, parameters)
         limits = {"eps_abs": eps_abs, "eps_rel": eps_rel, "max_iter": max_iter, "time_limit": time_limit}
         solution = loaded.solve_batch(x, steps=steps, **limits)
-        write_solutions(out, loaded.family.layout, x, solution)
+        write_solutions(out, loaded.family.layout, solution)
         unsolved = int((~solution.solved).sum())
         outside = None if solution.outside is None else int(solution.outside.sum())
         safeguarded = int(solution.safeguarded.sum())

@@ -55,16 +55,40 @@ def shared_library(code: Code, cache: "str | Path | bool" = True) -> Path:
     files[f"{code.prefix}.c"] += renamed(emit.part("batch.c"), code.prefix)
     key = content_hash(files, compiler, options, described, _machine())
     folder = storage.cache_folder(cache, "c")
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="longstep-"))
-    path = folder / f"{key[:32]}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            for name, text in files.items():
-                (Path(scratch) / name).write_text(text, encoding="utf-8")
-            run_compiler([*compiler, *options, f"{code.prefix}.c", "-o", "solver.so", "-lm"], Path(scratch))
-            storage.write_bytes(path, (Path(scratch) / "solver.so").read_bytes())
+    kept = None if folder is None else folder / f"{key[:32]}.so"
+    if kept is not None and _is_whole(kept):
+        return kept
+    library = _compiled(files, [*compiler, *options, f"{code.prefix}.c", "-o", "solver.so", "-lm"])
+    if kept is not None and storage.keep(kept, lambda: _store(kept, library)):
+        return kept
+    path = Path(tempfile.mkdtemp(prefix="longstep-")) / "solver.so"
+    path.write_bytes(library)
     return path
+
+
+def _compiled(files: dict[str, str], command: list[str]) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, text in files.items():
+            (Path(scratch) / name).write_text(text, encoding="utf-8")
+        run_compiler(command, Path(scratch))
+        return (Path(scratch) / "solver.so").read_bytes()
+
+
+def _store(path: Path, library: bytes) -> None:
+    storage.write_bytes(path, library)
+    storage.write_bytes(_digest_of(path), content_hash(library).encode())
+
+
+def _digest_of(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the library is there as it was written: loading a damaged one ends the process."""
+    try:
+        return content_hash(path.read_bytes()) == _digest_of(path).read_text()
+    except (OSError, ValueError):
+        return False
 
 
 def _machine() -> str:

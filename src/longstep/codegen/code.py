@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ..threads import one_blas_thread
 from . import emit
@@ -48,12 +49,18 @@ class Code:
         return {f"{p}.h": self.header, f"{p}_data.h": self.data, f"{p}.c": self.source}
 
 
+def check_prefix(prefix: Any) -> None:
+    """Refuse what cannot begin the names of C functions and files."""
+    if not isinstance(prefix, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", prefix) or prefix == "main":
+        raise ValueError(
+            "prefix must be a name of at most 40 lower-case letters, digits and underscores, like my_mpc, and not "
+            f"main; got {prefix!r}"
+        )
+
+
 def write_code(solver: Generated, prefix: str, precision: str, method: str) -> Code:
     """The C code of a solver; what cannot be written is refused."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
-        raise ValueError(
-            f"prefix must be a name of lower-case letters, digits and underscores, like my_mpc, got {prefix!r}"
-        )
+    check_prefix(prefix)
     if precision not in LEAST_EPS:
         raise ValueError(f"precision must be 'double' or 'float', got {precision!r}")
     if method not in METHODS:
@@ -110,7 +117,7 @@ def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int
     """The bytes of a workspace and of a result, padding aside."""
     m = max(problem.constraints, 1)
     n, rows = (emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0]))
-    spare, judged = 3 * (problem.n if spare_vectors else 1), 2 * 9 + 5
+    spare, judged = 3 * (problem.n if spare_vectors else 1), 2 * 9 + 6
     if problem.cones is None:
         state = 2 * n + 3 * rows
         reals = n + 2 * rows + 2 * state + (n + 2 * rows) + 2 * rows + 2 * n + spare + judged

@@ -1,6 +1,7 @@
 """CompiledSolver: the generated C of a solver behind the solver's own `solve` and `solve_batch`."""
 
 import ctypes
+import functools
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from ..budget import Budget, Clock, check_tolerances
-from ..solution import Point, Solution, Status
+from ..hashing import content_hash
+from ..measure import Measure
+from ..solution import INFEASIBLE, History, Point, Solution, Status
 from .build import NoCompilerError, shared_library
 from .code import Code, write_code
 from .inputs import Inputs
 from .library import BAD_INPUT, Library, Slot, Start
 
 _STATUS = tuple(Status)
-_INFEASIBLE = (Status.PRIMAL_INFEASIBLE, Status.DUAL_INFEASIBLE)
 
 
 class CompiledSolver:
@@ -35,11 +37,55 @@ class CompiledSolver:
         self._inputs = Inputs(self.family, self.code.problem, self.library.dtype)
         self._slots: list[Slot] = []
         self._layout = self.family.layout
+        self._made_with = (solver, precision, method, cache)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process is compiled there, or taken from the cache."""
+        return CompiledSolver, self._made_with
 
     @property
     def schedule(self) -> Any:
         """The schedule that was compiled."""
         return self.solver.schedule
+
+    @property
+    def algorithm(self) -> Any:
+        """The algorithm that was compiled."""
+        return self.solver.algorithm
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What is known of the schedule's training."""
+        return self.solver.record
+
+    @property
+    def name(self) -> str:
+        """The solver, and what it was compiled for."""
+        return f"{self.solver.name}, C, {self.precision}"
+
+    def content_hash(self) -> str:
+        """A SHA-256 of the code: all that the iterates depend on, but for the order in which a compiler adds."""
+        return content_hash("c", self.precision, self.code.files)
+
+    def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
+        """Residuals and objectives of what `solve(…, steps=k)` returns for k = 0, 1, …, `count`, as `Solver.run`.
+
+        Measured in float64 from the points themselves; every k is a solve of its own.
+        """
+        if count < 0:
+            raise ValueError(f"the number of steps must not be negative, got {count}")
+        solutions = [self.solve_batch(parameters, warm_start=warm_start, steps=k) for k in range(count + 1)]
+        points = [Point.of(s).map(np.transpose) for s in solutions]
+        return self._measure(parameters, points, np.asarray(solutions[-1].safeguarded))
+
+    def seconds(self, parameters: Any, count: int) -> np.ndarray:
+        """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
+        solution = self.solve_batch(parameters, steps=count)
+        return np.full(len(solution), solution.time / len(solution))
+
+    @functools.cached_property
+    def _measure(self) -> Measure:
+        return Measure(self.solver.algorithm, self.family)
 
     def solve(
         self,
@@ -65,8 +111,9 @@ class CompiledSolver:
                 return self.solver.solve(
                     parameter, warm_start=warm_start, time_limit=time_limit, **_options(settings, steps)
                 )
-            start = None if warm_start is None else self._start(warm_start)
-            at = None if start is None else ctypes.addressof(start)
+            at = None
+            if warm_start is not None:
+                at = slot.load_start(warm_start) or self._load_start(warm_start, slot)
             if time_limit is None:
                 self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, at, slot.result_at)
             else:
@@ -163,10 +210,9 @@ class CompiledSolver:
             left -= chunk
         library.finish(slot.work, slot.settings_at, slot.result_at)
 
-    def _start(self, warm: "Solution | Point") -> Start:
-        point = self.solver._start(warm, ())
-        dtype = self.library.dtype
-        return Start.of(*(None if a is None else np.ascontiguousarray(a, dtype) for a in (point.x, point.y, point.s)))
+    def _load_start(self, warm: "Solution | Point", slot: Slot) -> Any:
+        """Refuse a start as the solver does, or take what it makes of it."""
+        return slot.load_start(self.solver._start(warm, ()))
 
     def _starts(self, warm: "Solution | Point", count: int) -> list[np.ndarray | None]:
         point, dtype = self.solver._start(warm, (count,)), self.library.dtype
@@ -179,7 +225,8 @@ class CompiledSolver:
             raise self._inputs.refusal(self.family.single(parameter))
         x, y, s, rest = self.library.cuts
         out = slot.reals.copy()
-        ray_x, ray_y = self._rays(slot, status) if status in _INFEASIBLE else (None, None)
+        objective, primal, dual = out[rest:].tolist()
+        ray_x, ray_y = self._rays(slot, status) if status in INFEASIBLE else (None, None)
         seen = self.solver.seen
         if seen is not None and not self.code.problem.mapped:
             outside = seen.outside(self.family.take(self.family.encode(self.family.single(parameter)), 0))
@@ -187,16 +234,16 @@ class CompiledSolver:
             out[x],
             out[y],
             out[s],
-            out[rest, ...],
+            objective,
             _STATUS[status],
-            np.asarray(iterations, np.int32),
-            np.asarray(safeguarded > 0),
-            out[rest + 1, ...],
-            out[rest + 2, ...],
+            iterations,
+            safeguarded > 0,
+            primal,
+            dual,
             ray_x,
             ray_y,
             clock.elapsed(),
-            None if seen is None else np.asarray(outside, bool),
+            None if seen is None else bool(outside),
             self._layout,
         )
 
@@ -217,7 +264,7 @@ class CompiledSolver:
             raise self._inputs.refusal(self.family.select(self.family.vectors(parameters), wrong[:1]))
         x, y, s, rest = self.library.cuts
         ray_x = ray_y = None
-        infeasible = np.flatnonzero(np.isin(status, _INFEASIBLE))
+        infeasible = np.flatnonzero(np.isin(status, INFEASIBLE))
         if infeasible.size:
             shapes = (len(status), self.library.n), (len(status), self.library.m)
             ray_x, ray_y = (np.full(shape, np.nan, self.library.dtype) for shape in shapes)

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +13,9 @@ from typing import Any, Literal
 from .. import storage
 from ..storage import FileFormatError
 from .build import SAFE, find_compiler, run_compiler
-from .code import Code, write_code
+from .code import Code, check_prefix, write_code
 from .problem import Generated
-from .texts import surroundings
+from .texts import SURROUNDINGS, surroundings
 
 _MANIFEST, _VERSION = "manifest.json", 1
 
@@ -46,25 +48,32 @@ class Export:
         export.check()
         return export
 
-    def check(self) -> None:
-        """Refuse a folder in which a file is missing or was changed."""
+    def check(self) -> dict[str, bytes]:
+        """Return the files by name; a folder in which one is missing or was changed is refused."""
+        contents = {}
         for name, stated in self.hashes.items():
             path = self.folder / name
             if not path.is_file():
                 raise FileFormatError(f"{self.folder} is damaged: {name} is missing. Export it again")
-            if _digest(path.read_bytes()) != stated:
+            contents[name] = path.read_bytes()
+            if _digest(contents[name]) != stated:
                 raise FileFormatError(
                     f"{self.folder} is damaged: {name} was changed since it was written. Export it again, or build "
                     "your own version with the Makefile"
                 )
+        return contents
 
     def build(self, *, compiler: str | None = None, options: Sequence[str] = SAFE) -> Path:
-        """Check the folder, compile the example program in it, and return the program's path."""
-        self.check()
+        """Check the folder, compile the example program from what was checked, and return the program's path."""
+        contents = self.check()
         command = find_compiler() if compiler is None else [compiler]
         program = self.folder / f"{self.prefix}_example"
-        sources = [f"{self.prefix}.c", "main.c"]
-        run_compiler([*command, "-std=c99", *options, *sources, "-lm", "-o", program.name], self.folder)
+        sources = [f"./{self.prefix}.c", "./main.c"]
+        with tempfile.TemporaryDirectory() as scratch:
+            for name in own_files(self.prefix):
+                (Path(scratch) / name).write_bytes(contents[name])
+            run_compiler([*command, "-std=c99", *options, *sources, "-lm", "-o", program.name], Path(scratch))
+            shutil.copy(Path(scratch) / program.name, program)
         return program
 
 
@@ -103,7 +112,7 @@ def generate_c(
     hashes = {name: _digest(text.encode()) for name, text in files.items()}
     fields = _fields(code)
     for name in _read_manifest(folder)["hashes"] if folder.is_dir() and any(folder.iterdir()) else ():
-        (folder / name).unlink(missing_ok=True)
+        (folder / name).unlink(missing_ok=True)  # plain names, of this folder
     for name, text in files.items():
         storage.write_bytes(folder / name, text.encode())
     document = {"longstep": "c", "version": _VERSION, "made_by": f"longstep {__version__}"}
@@ -145,14 +154,33 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["longstep"] != "c" or document["version"] > _VERSION:
             raise FileFormatError(f"{path} is of another kind or of a newer longstep")
-        names = ("prefix", "precision", "method", "factors", "rom", "ram", "result", "hashes")
-        return {name: document[name] for name in names}
+        fields = {name: document[name] for name in ("prefix", "precision", "method")}
+        fields |= {name: int(document[name]) for name in ("factors", "rom", "ram", "result")}
+        check_prefix(document["prefix"])
+        return fields | {"hashes": _file_hashes(document["prefix"], document["hashes"])}
     except FileNotFoundError:
         raise FileFormatError(f"{folder} is no export folder of longstep: it has no {_MANIFEST}") from None
     except FileFormatError:
         raise
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise FileFormatError(f"{path} is damaged ({error})") from error
+
+
+def own_files(prefix: str) -> tuple[str, ...]:
+    """What the example program is made of."""
+    return f"{prefix}.h", f"{prefix}_data.h", f"{prefix}.c", "main.c"
+
+
+def _file_hashes(prefix: str, hashes: Any) -> dict[str, str]:
+    """The hashes of a manifest: of plain files of its folder, those of the program among them."""
+    known = {*own_files(prefix), *SURROUNDINGS}
+    if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
+        raise ValueError("it has no hashes of files")
+    if foreign := sorted(set(hashes) - known):
+        raise ValueError(f"it names {', '.join(map(repr, foreign[:3]))}, which is no file of an export")
+    if missing := [name for name in own_files(prefix) if name not in hashes]:
+        raise ValueError(f"it has no hash of {', '.join(missing)}")
+    return hashes
 
 
 def _digest(payload: bytes) -> str:

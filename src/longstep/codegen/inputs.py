@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..families.base import is_named
+from ..linalg.real import real_array
 from .problem import Problem
 
 
@@ -28,7 +29,9 @@ class Inputs:
     def load(self, parameter: Any, out: np.ndarray) -> bool:
         """Write the vector of one instance; False where this is not for C."""
         if not self.mapped:
-            out[:] = self._data([parameter] if isinstance(parameter, Mapping) else np.asarray(parameter)[None])[0]
+            out[:] = self._data(
+                [parameter] if isinstance(parameter, Mapping) else real_array("the parameter", parameter)[None]
+            )[0]
             return True
         if isinstance(parameter, Mapping):
             if self.family.layout is None:
@@ -36,7 +39,7 @@ class Inputs:
             if not (self.plain and len(parameter) == len(self.places) and self._quick(parameter, out)):
                 out[:] = self.family.layout.one(parameter)
             return True
-        vector = np.asarray(parameter, np.float64)
+        vector = real_array("the parameter", parameter)
         if vector.shape != (self.size,):
             self.family.parameter.checked(vector[None])
         out[:] = vector
@@ -47,6 +50,8 @@ class Inputs:
         for name, shape, place in self.places:
             value = parameter.get(name)
             if value is None:
+                return False
+            if isinstance(value, np.ma.MaskedArray):
                 return False
             array = np.asarray(value)
             if array.shape != shape or array.dtype.kind not in "fiu":

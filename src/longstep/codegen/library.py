@@ -89,7 +89,32 @@ class Slot:
         width = library.reals * library.dtype.itemsize
         self.reals = self.result[:width].view(library.dtype)
         self.integers = self.result[width : width + 16].view(np.int32)
+        # Where a warm start goes: x, y and s in a row.
+        sizes = (library.n, library.m, library.m)
+        self.start = np.zeros(sum(sizes), library.dtype)
+        self.start_parts = np.split(self.start, np.cumsum(sizes)[:-1])
+        self._addresses = [part.ctypes.data for part in self.start_parts]
+        self.start_struct = Start(*self._addresses)
+        self.start_at = ctypes.addressof(self.start_struct)
         self._last: tuple = ()
+
+    def load_start(self, point: Any) -> int | None:
+        """Take x, y and s of a start, the latter two perhaps absent, and return where they are; None for odd ones."""
+        given = (getattr(point, "x", None), getattr(point, "y", None), getattr(point, "s", None))
+        if given[0] is None:
+            return None
+        for value, part in zip(given, self.start_parts, strict=True):
+            if value is None:
+                part[:] = 0
+            elif isinstance(value, np.ndarray) and value.shape == part.shape and value.dtype.kind == "f":
+                part[:] = value
+            else:
+                return None
+        if not np.isfinite(self.start).all():
+            return None
+        s = self.start_struct
+        s.x, s.y, s.s = (None if v is None else a for v, a in zip(given, self._addresses, strict=True))
+        return self.start_at
 
     def set(self, *values: float) -> None:
         """Write the settings, where they are not those of the last call."""

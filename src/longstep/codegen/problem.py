@@ -77,7 +77,7 @@ class Problem:
     mapped: bool
     size: int
     checks: bool
-    seen: tuple[np.ndarray, np.ndarray] | None
+    seen: Seen | None
     layout: Any
     equality: Bool[np.ndarray, " rows"]
     place: Int[np.ndarray, " rows"]
@@ -102,9 +102,10 @@ class Problem:
 def problem_of(solver: Generated) -> Problem:
     """The plain data of a solver; algorithms and families that C code is not written for are refused."""
     family, algorithm = solver.family, solver.algorithm
-    if isinstance(family, QP) and isinstance(algorithm, OSQP):
+    # By exact type: a subclass takes other steps.
+    if isinstance(family, QP) and type(algorithm) is OSQP:
         return _qp(solver, family)
-    if isinstance(family, Conic) and isinstance(algorithm, SCS):
+    if isinstance(family, Conic) and type(algorithm) is SCS:
         return _conic(solver, family)
     raise ValueError(
         f"C code is written for OSQP on QP families and SCS on Conic families, not for {type(algorithm).__name__} on "
@@ -136,7 +137,7 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
         "safeguard": None if guard is None else guard.rule,
         "ends": np.zeros(0, int) if guard is None else np.asarray(guard.ends, int),
         "mapped": family.mapped is not None,
-        "seen": None if seen is None else (seen._floor, seen._ceiling),  # type: ignore[attr-defined]
+        "seen": seen,
         "layout": layout,
         "tolerance": solver.algorithm.solve_tolerance,
         "base": _base(family),

@@ -45,11 +45,14 @@ def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
         f"#define FAILURES {1 if problem.safeguard == 'step' else 2} /* after so many, safe steps to the end */",
         f"#define ROOT_EPSILON {emit.number(root, precision)}",
         f"#define EPS_INFEASIBLE {emit.number(problem.eps_infeasible, precision)}",
+        f"#define OBJECTIVE_SIGN {1 if problem.layout is None else problem.layout.sign}",
         f"#define SIZE_P {emit.number(problem.size_P, precision)}",
         f"#define SIZE_A {emit.number(problem.size_A, precision)}",
         f"#define REAL_MAX {'DBL_MAX' if precision == 'double' else 'FLT_MAX'}",
         f"#define SQRT {'sqrt' if precision == 'double' else 'sqrtf'}",
         f"#define FABS {'fabs' if precision == 'double' else 'fabsf'}",
+        f"#define COPYSIGN {'copysign' if precision == 'double' else 'copysignf'}",
+        f"#define FMAX {'fmax' if precision == 'double' else 'fmaxf'}",
         f"\ntypedef {emit.index_type(largest)} index_t;",
         emit.part("prelude.c"),
     ]
@@ -57,24 +60,39 @@ def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
         emit.integers("uint8_t" if factors.shape[0] < 256 else "uint16_t", "which", problem.which),
         emit.reals("factors", factors, precision),
         linear.code,
-        emit.part("affine.c"),
     ]
+    if problem.mapped and any(vector.matrix.nnz for vector in problem.data.values()):
+        arrays.append(emit.part("affine.c"))
     if problem.safeguard == "block":
         arrays.insert(0, emit.integers("uint8_t", "ends", problem.ends))
     return ["\n".join(lines), *arrays]
 
 
 def _seen(problem: Problem, precision: str) -> tuple[str, str]:
-    """Whether the parameter lies outside what training saw."""
-    if problem.seen is None or not problem.mapped:
+    """Whether the parameter lies outside what training saw: the tables and the function, and the statement."""
+    seen = problem.seen
+    if seen is None or not problem.mapped:
         return "", "    work->outside = 0;\n"
-    tables = emit.reals("seen_low", problem.seen[0], precision) + emit.reals("seen_high", problem.seen[1], precision)
-    return tables, (
-        "    int32_t outside = 0;\n"
-        f"    for (int32_t i = 0; i < {problem.size}; ++i)\n"
-        "        outside += (parameter[i] < seen_low[i]) | (parameter[i] > seen_high[i]);\n"
-        "    work->outside = outside > 0;\n"
+    columns = {"low": seen.low, "second": seen.second, "before": seen.before, "high": seen.high}
+    tables = [emit.reals(f"seen_{name}", values, precision) for name, values in columns.items()]
+    tables.append(emit.reals("seen_rounding", seen.rounding, precision))
+    sizes = f"#define SEEN_SIZE {problem.size}\n#define SEEN_LONE {seen.lone}\n"
+    return "".join([sizes, *tables, emit.part("outside.c")]), "    work->outside = is_outside(parameter);\n"
+
+
+def _shift(problem: Problem, precision: str) -> tuple[str, str]:
+    """What the user's objective has besides ½x'Px + q'x: a constant and a term in the parameter."""
+    layout = problem.layout
+    if layout is None:
+        return "", "    work->shift = 0;\n"
+    constant = emit.number(layout.constant, precision)
+    if not layout.offset.any():
+        return "", f"    work->shift = {constant};\n"
+    statement = (
+        f"    work->shift = {constant};\n"
+        f"    for (int32_t i = 0; i < {problem.size}; ++i) work->shift += objective_offset[i] * parameter[i];\n"
     )
+    return emit.reals("objective_offset", layout.offset, precision), statement
 
 
 def _finite(problem: Problem) -> str:
@@ -177,7 +195,7 @@ def _conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
         return head + (
             "    for (int32_t i = 0; i < ROWS; ++i) work->b[i] = parameter[i] / one_over_e[i];\n"
             "    for (int32_t i = 0; i < N; ++i) work->c[i] = parameter[ROWS + place_x[i]] * d_scale[i];\n"
-            "    work->outside = 0;\n    return normalize(work);\n}\n"
+            "    work->outside = 0;\n    work->shift = 0;\n    return normalize(work);\n}\n"
         )
     text, body = _mapped(problem, {"b": np.arange(problem.constraints), "c": order}, precision)
     return text + head + body + "    return normalize(work);\n}\n"
@@ -186,7 +204,9 @@ def _conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
 def _mapped(problem: Problem, places: dict[str, np.ndarray], precision: str) -> tuple[str, str]:
     """The tables of the parameter map, and the statements that apply it."""
     text, outside = _seen(problem, precision)
-    body = _finite(problem) + outside
+    offset, shift = _shift(problem, precision)
+    text += offset
+    body = _finite(problem) + outside + shift
     for name, vector in problem.data.items():
         tables, statement = affine_map(name, sp.csr_array(vector.matrix[places[name]]), precision)
         text += emit.reals(f"base_{name}", vector.offset[places[name]], precision) + tables
@@ -229,7 +249,7 @@ def _qp_load(problem: Problem, rows: np.ndarray, order: np.ndarray, precision: s
             "    for (int32_t i = 0; i < ROWS; ++i) {\n"
             f"        work->l[i] = bound(parameter[{n} + place_row[i]]) / one_over_e[i];\n"
             f"        work->u[i] = bound(parameter[{n + m} + place_row[i]]) / one_over_e[i];\n    }}\n"
-            "    work->outside = 0;\n"
+            "    work->outside = 0;\n    work->shift = 0;\n"
         )
         return admissible + emit.part("bound.c") + head + loops + end
     text, body = _mapped(problem, {"q": order, "l": rows, "u": rows}, precision)

@@ -8,6 +8,9 @@ from . import emit
 from .code import Code
 from .source import renamed
 
+# The files besides the code itself.
+SURROUNDINGS = ("main.c", "Makefile", "CMakeLists.txt", "README.md")
+
 
 def surroundings(code: Code, solver_hash: str, version: str) -> dict[str, str]:
     """By name, with the prefix of the code."""
@@ -41,7 +44,7 @@ def example_parameter(code: Code) -> np.ndarray:
         if problem.seen is None:
             return np.zeros(problem.size)
         with np.errstate(invalid="ignore"):
-            middle = (problem.seen[0] + problem.seen[1]) / 2
+            middle = (problem.seen.low + problem.seen.high) / 2
         return np.where(np.isfinite(middle), middle, 0.0)
     return problem.base
 

@@ -115,6 +115,10 @@ class Result:
         return int(np.sum(~(values[:, -1] <= np.maximum(values[:, 0], 1e-12))))
 
 
+# What is kept of an evaluation besides its errors.
+_EVALUATED = ("split", "metric", "measure", "trained", "method_hash", "data_hash", "versions")
+
+
 class Experiment(ABC, Generic[F]):
     """One published experiment at one size. Parts that are there already are not computed again."""
 
@@ -257,7 +261,7 @@ class Experiment(ABC, Generic[F]):
         depends = (self.family_hash, split.content_hash(), steps, self.size.timed, self.pictured or (0, 0))
         depends = (*depends, entry.id, dict(entry.settings()))
         arrays, record = self.parts.get(f"method-{entry.id}", depends, lambda: self._evaluated(entry, split, steps))
-        fields = {key: record[key] for key in ("split", "metric", "measure", "method_hash", "data_hash", "versions")}
+        fields = {key: record[key] for key in _EVALUATED}
         time, safe = record["seconds_per_instance"], arrays["safeguarded"]
         found = Evaluation(entry.name, values=arrays["values"], safeguarded=safe, seconds=time, **fields)
         sides = {
@@ -282,8 +286,7 @@ class Experiment(ABC, Generic[F]):
             few = split.family.select(split.parameters, np.arange(min(count, len(split))))
             shown = methods.points(method, few, after)
             arrays |= {} if shown is None else {"points": np.asarray(shown, np.float64)}
-        names = ("split", "metric", "measure", "method_hash", "data_hash", "versions")
-        record = {key: getattr(found, key) for key in names}
+        record = {key: getattr(found, key) for key in _EVALUATED}
         return arrays, {**record, "seconds_per_instance": seconds, "made": made}
 
     def _seconds(self, method: Any, split: Split, steps: int) -> float | None:

@@ -112,7 +112,7 @@ class Reproduction(Experiment[Conic]):
     def entries(self) -> list[Entry]:  # noqa: D102
         family, size, training = self.family, self.size, self.main()
         plain = Maxcut(**self.size.problem, equilibrate=False).family
-        slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps}
+        slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps, "dense": 30}
         return [
             methods.learned("learned", f"learned, N = {size.train}", family, self.main, instances=size.few),
             methods.best_constant(family, training, instances=size.few),

@@ -133,20 +133,19 @@ def metric(family: Family, training: Training, split: Split, options: Mapping[st
 def osqp(family: QP, split: Split, **limits: Any) -> Entry:
     """The C package `osqp` in a workspace whose rho has settled on training instances; a solve for every iterate."""
     settings = {"data": split.content_hash()}
-    return Entry(
-        "package", "osqp package, adapted", lambda: osqp_package(family, split, dense=30), lambda: settings, **limits
-    )
+    return Entry("package", "osqp package, adapted", lambda: osqp_package(family, split), lambda: settings, **limits)
 
 
-def scs(family: Conic, split: Split, anderson: int, **limits: Any) -> Entry:
-    """The C package `scs` likewise, with its acceleration or without (anderson = 0)."""
-    settings = {"data": split.content_hash(), "anderson": anderson}
+def scs(family: Conic, split: Split, anderson: int, dense: int | None = None, **limits: Any) -> Entry:
+    """The C package `scs` likewise, with its acceleration or without (anderson = 0); see `scs_package` for `dense`."""
+    settings = {"data": split.content_hash(), "anderson": anderson, "dense": dense}
     id, name = ("package-anderson", ", Anderson") if anderson else ("package", "")
 
     def make() -> Method:
-        return scs_package(family, split, anderson, dense=30)
+        return scs_package(family, split, anderson, dense=dense)
 
-    return Entry(id, f"scs package, adapted{name}", make, lambda: settings, **limits)
+    rounded = "" if dense is None else f", rounded up beyond {dense}"
+    return Entry(id, f"scs package, adapted{name}{rounded}", make, lambda: settings, **limits)
 
 
 def unit_scalings(family: Conic, **limits: Any) -> Entry:

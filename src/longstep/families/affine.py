@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from jaxtyping import Array, Float
 
 from ..linalg.matrix import ArrayLike2D, Matrix, SparseMatrix, along, make_matrix, to_csr
+from ..linalg.real import real_array
 
 
 class Affine:
@@ -44,7 +45,7 @@ class Affine:
 
     def checked(self, parameters: np.ndarray) -> np.ndarray:
         """N parameters as a finite float64 array (N, size)."""
-        parameters = np.asarray(parameters, np.float64)
+        parameters = real_array("the parameter", parameters)
         if parameters.ndim != 2 or parameters.shape[1] != self.size:
             raise ValueError(
                 f"a parameter of this family has {self.size} entries, got an array of shape {parameters.shape[1:]}"

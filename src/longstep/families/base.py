@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..hashing import content_hash
+from ..linalg.real import check_real, plain_array, real_array
 from .layout import Layout
 
 # Bounds at least this large are infinite, as in OSQP. A little under 1e20, the usual stand-in for infinity, because
@@ -56,10 +57,11 @@ class Family(eqx.Module):
 
     def single(self, parameter: Any) -> Any:
         """One parameter as a batch of one."""
-        return jax.tree.map(lambda a: np.asarray(a)[None], plain(parameter))
+        return jax.tree.map(lambda a: plain_array("the parameter", a)[None], plain(parameter))
 
     def vectors(self, parameters: Any) -> Any:
         """N parameters as arrays: where the family knows names, values given by name become vectors."""
+        check_real("the parameter", parameters)
         return parameters
 
     @property
@@ -106,6 +108,14 @@ class Family(eqx.Module):
         object.__setattr__(copy, "dtype", resolved)
         return copy
 
+    def widened(self) -> "Family":
+        """The same family in float64, made again from the user's own data; JAX must be in 64-bit mode."""
+        return self if self.dtype == np.float64 else self._made_again()
+
+    @abstractmethod
+    def _made_again(self) -> "Family":
+        """The same family in float64."""
+
     @property
     def equilibrated(self) -> bool:
         """Whether algorithms work on equilibrated data."""
@@ -124,7 +134,7 @@ class NamedFamily(Family):
     """A family whose instances have named data (q, l, u; b, c), given directly or by a parameter map."""
 
     def single(self, parameter: Any) -> Any:  # noqa: D102
-        return [parameter] if isinstance(parameter, Mapping) else np.asarray(parameter)[None]
+        return [parameter] if isinstance(parameter, Mapping) else real_array("the parameter", parameter)[None]
 
     def count(self, parameters: Any) -> int:  # noqa: D102
         if isinstance(parameters, Mapping):
@@ -204,7 +214,7 @@ def checked(name: str, value: Any, shape: tuple[int, ...], infinite: bool = Fals
 
     A single vector is repeated for every instance.
     """
-    array = np.asarray(value, np.float64)
+    array = real_array(name, value)
     if array.shape == shape[1:]:
         array = np.broadcast_to(array, shape)
     if array.shape != shape:
@@ -231,8 +241,10 @@ def _named(parameters: Any, base: Mapping) -> dict:
         if uneven:
             raise ValueError(f"{', '.join(sorted(uneven))} is given for some instances and not for others")
         try:
-            parameters = {k: np.stack([np.asarray(p[k], np.float64) for p in parameters]) for k in keys}
-        except ValueError:
+            parameters = {k: np.stack([real_array(k, p[k]) for p in parameters]) for k in keys}
+        except ValueError as error:
+            if "same shape" not in str(error):
+                raise
             raise ValueError("the instances of a batch differ in their shapes") from None
         for name, value in parameters.items():
             if value.ndim != 2:
@@ -260,12 +272,53 @@ def check_square(name: str, matrix: sp.csr_array) -> None:
         )
 
 
+# Up to so many unknowns all eigenvalues take little time.
+_SMALL = 1000
+
+
+def check_convex(name: str, matrix: sp.csr_array) -> None:
+    """Refuse an indefinite matrix (λmin < −1e-5·λmax). Large ones are factored, which sparsity makes cheap."""
+    if matrix.shape[0] <= _SMALL or is_diagonal(matrix):
+        spectrum(name, matrix)
+        return
+    from scipy.sparse.linalg import eigsh
+
+    largest = float(eigsh(matrix, k=1, which="LA", return_eigenvectors=False, tol=1e-2)[0])
+    shifted = matrix + 1e-5 * max(largest, 0.0) * sp.eye_array(matrix.shape[0])
+    if largest <= 0 or not _is_definite(sp.csc_array(shifted)):
+        raise ValueError(
+            f"{name} is indefinite: it has an eigenvalue below −1e-5 times its largest, {largest:.3e}. "
+            "The problem is not convex"
+        )
+
+
+def _is_definite(matrix: sp.csc_array) -> bool:
+    if matrix.nnz <= 0.1 * matrix.shape[0] ** 2:
+        try:
+            import qdldl
+        except ImportError:  # where little but JAX is installed
+            pass
+        else:
+            try:
+                _, pivots, _ = qdldl.Solver(sp.csc_matrix(matrix)).factors()
+            except (RuntimeError, ValueError):
+                return False
+            return bool((pivots > 0).all())
+    try:
+        np.linalg.cholesky(matrix.toarray())
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def is_diagonal(matrix: sp.csr_array) -> bool:
+    """Whether nothing lies off the diagonal."""
+    return abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0
+
+
 def spectrum(name: str, matrix: sp.csr_array) -> np.ndarray:
     """The eigenvalues in ascending order; indefinite (λmin < −1e-5·λmax) is refused."""
-    if abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0:
-        values = np.sort(matrix.diagonal())
-    else:
-        values = np.linalg.eigvalsh(matrix.toarray())
+    values = np.sort(matrix.diagonal()) if is_diagonal(matrix) else np.linalg.eigvalsh(matrix.toarray())
     if values.size and values[0] < -1e-5 * max(values[-1], 0.0):
         raise ValueError(
             f"{name} is indefinite: its smallest eigenvalue is {values[0]:.3e}, its largest {values[-1]:.3e}. "
@@ -286,7 +339,7 @@ def optional_vector(name: str, value: Any, size: int, infinite: bool = False) ->
     """A base value: absent, or one checked vector."""
     if value is None:
         return None
-    return checked(name, np.asarray(value, np.float64), (1, size), infinite)[0].copy()
+    return checked(name, value, (1, size), infinite)[0].copy()
 
 
 def columns(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

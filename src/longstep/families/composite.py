@@ -94,6 +94,11 @@ class Composite(Family):
         """∇f(z), of the smooth part."""
         return self.smooth.gradient(instances, z)
 
+    def _made_again(self) -> "Composite":
+        smooth = self.smooth.widened()
+        assert isinstance(smooth, Differentiable)
+        return Composite(smooth, self.g)
+
     def hashed(self) -> tuple:  # noqa: D102
         return self.smooth.problem_hash(), type(self.g).__name__, hashed_prox(self.g)
 

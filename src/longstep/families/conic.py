@@ -122,6 +122,11 @@ class Conic(ConstrainedFamily):
         scaled = x / along(self.matrices.scaling.d, x)
         return 0.5 * inner(scaled, self.matrices.P.mv(scaled)) + instances.size * inner(instances.c, scaled)
 
+    def _made_again(self) -> "Conic":
+        host = self.host
+        options = {"parameter": self.parameter, "layout": host.layout, "equilibrate": host.equilibrate}
+        return Conic(host.P, host.A, self.cones, **host.values, **options)
+
     @property
     def equilibrated(self) -> bool:  # noqa: D102
         return self.host.equilibrate

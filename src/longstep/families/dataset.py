@@ -1,7 +1,7 @@
 """Parameters with their reference optima, in named, disjoint splits."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,16 @@ from .reference import Optima, solve_references
 
 @dataclass(frozen=True)
 class Split:
-    """Some parameters of a family (leading axis = instances), with optima where they were asked for."""
+    """Some parameters of a family (leading axis = instances), with optima where they were asked for.
+
+    `independent` says that each was drawn on its own: then equal ones may occur, and nothing may be left out.
+    """
 
     name: str
     family: Family
     parameters: Any
     optima: Optima | None
+    independent: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "parameters", self.family.vectors(self.parameters))
@@ -32,7 +36,7 @@ class Split:
         """Some of the instances, by their numbers; `split.select(range(10))` are the first ten."""
         index = np.asarray(index, int)
         optima = None if self.optima is None else self.optima.select(index)
-        return Split(self.name, self.family, self.family.select(self.parameters, index), optima)
+        return replace(self, parameters=self.family.select(self.parameters, index), optima=optima)
 
     def content_hash(self) -> str:
         """A SHA-256 of the problem and the parameters, for certificates and training records."""
@@ -86,6 +90,7 @@ class Dataset:
         return Dataset.from_parameters(
             family,
             draw(sampler, sizes, seed),
+            iid=True,
             references=references,
             accuracy=accuracy,
             cache=cache,
@@ -95,18 +100,27 @@ class Dataset:
 
     @staticmethod
     def from_parameters(
-        family: Family, splits: Mapping[str, Any], *, references: bool | Iterable[str] = True, **options: Any
+        family: Family,
+        splits: Mapping[str, Any],
+        *,
+        iid: bool = False,
+        references: bool | Iterable[str] = True,
+        **options: Any,
     ) -> "Dataset":
-        """Splits from parameters that are already there, such as past data."""
+        """Splits from parameters that are already there, such as past data.
+
+        `iid` says that they were drawn independently from one distribution. Otherwise an instance that is in two splits
+        is refused, because it may be the same one used twice.
+        """
         wanted = set(splits) if references is True else set(references or ())
         if unknown := wanted - set(splits):
             raise ValueError(f"references are asked for {', '.join(sorted(unknown))}, which is no split")
-        bare = Dataset(Split(name, family, parameters, None) for name, parameters in splits.items())
+        bare = Dataset(Split(name, family, parameters, None, iid) for name, parameters in splits.items())
         done = []
         for split in bare:
             family.encode(split.parameters)  # refuse bad data before the long work
             optima = solve_references(family, split.parameters, **options) if split.name in wanted else None
-            done.append(Split(split.name, family, split.parameters, optima))
+            done.append(replace(split, optima=optima))
         return Dataset(done)
 
     def __getitem__(self, name: str) -> Split:
@@ -142,13 +156,15 @@ def draw(sampler: Callable[[np.random.Generator], Any], sizes: Mapping[str, int]
 
 
 def _check_disjoint(splits: Mapping[str, Split]) -> None:
-    """No instance may be in two splits: what is tested must not have been trained on."""
+    """No instance may be in two splits, because what is tested must not have been trained on; but independent draws may
+    coincide."""
     owner: dict[str, tuple[str, int]] = {}
     for split in splits.values():
         for k, key in enumerate(split.instance_hashes()):
             name, index = owner.setdefault(key, (split.name, k))
-            if name != split.name:
+            if name != split.name and not (split.independent and splits[name].independent):
                 raise ValueError(
-                    f"instance {k} of split {split.name!r} is also instance {index} of split {name!r}: "
-                    "splits must be disjoint. Remove the repetition from one of them"
+                    f"instance {k} of split {split.name!r} is also instance {index} of split {name!r}: splits must be "
+                    "disjoint. Take it out of one of them; or, if all were drawn independently from a distribution "
+                    "that repeats itself, take out nothing and say iid=True"
                 )

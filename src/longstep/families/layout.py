@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 
+from ..linalg.real import real_array
 from ..solution import Point, Solution
 
 # How far a value may be from the set that its attributes describe, as in CVXPY.
@@ -31,6 +32,11 @@ class Block:
     lower: Float[np.ndarray, "*shape"] | None = None
     upper: Float[np.ndarray, "*shape"] | None = None
     definite: int = 0
+
+    def __post_init__(self):
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            if bound is not None and bound.shape not in ((), self.place.shape):
+                raise ValueError(f"{name} of {self.name!r} has shape {bound.shape}, the array {self.place.shape}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,6 +125,8 @@ class Layout:
         self.size = sum(block.first.size for block in parameters)
         self.sign, self.constant = int(sign), float(constant)
         self.offset = np.zeros(self.size) if offset is None else np.asarray(offset, np.float64)
+        if self.offset.shape != (self.size,):
+            raise ValueError(f"offset must have {self.size} entries, one for each of x, got shape {self.offset.shape}")
 
     @property
     def columns(self) -> list[str]:
@@ -193,16 +201,10 @@ class Layout:
                 values[name] = np.clip(values[name], block.lower, block.upper)
         return values
 
-    def objective(self, solution: Solution, parameters: Any = None) -> Any:
-        """The user's objective at a solution; the parameters are needed where a constant term of it has some."""
-        if parameters is None and self.offset.any():
-            names = [n for n, b in self.parameters.items() if self.offset[b.place[b.place >= 0]].any()]
-            raise ValueError(
-                f"the objective has a term with the parameter {', '.join(map(repr, names))} and no variable: "
-                "pass the parameters that were solved, objective(solution, parameters)"
-            )
-        shift = 0.0 if parameters is None else self._checked(parameters) @ self.offset
-        return self.sign * (solution.objective + self.constant + shift)
+    def objective(self, value: np.ndarray, x: Float[np.ndarray, "N size"]) -> np.ndarray:
+        """The user's objective of instances with parameters x, from the family's ½x'Px + q'x; () for one instance."""
+        shift = self.constant + (self._checked(x) @ self.offset if self.offset.any() else np.zeros(len(x)))
+        return np.asarray(self.sign * (value + shift.reshape(np.shape(value)))).astype(value.dtype)
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -219,7 +221,7 @@ class Layout:
         return Layout(*blocks, **fields)
 
     def _checked(self, x: Any) -> np.ndarray:
-        x = np.asarray(x, np.float64)
+        x = real_array("the parameter", x)
         if x.shape[-1:] != (self.size,) or x.ndim > 2:
             raise ValueError(f"a parameter of this family has {self.size} entries, got an array of shape {x.shape}")
         return x
@@ -238,13 +240,7 @@ def check_layout(layout: Layout | None, n: int, parameter: Any) -> None:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value.toarray() if sp.issparse(value) else value)
-        if array.dtype.kind in "cmM":
-            raise TypeError("complex numbers and dates would be cut down to real ones")
-        return array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"the value of {name!r} is not an array of real numbers: {type(value).__name__}") from None
+    return real_array(f"the value of {name!r}", value.toarray() if sp.issparse(value) else value)
 
 
 def _fields(block: Block) -> dict:

@@ -13,7 +13,7 @@ from ..linalg.matrix import ArrayLike2D, Matrix, make_matrix, to_csr
 from ..linalg.scaling import Scaling, ruiz
 from ..memory import require
 from .affine import Affine, WorkingMap
-from .base import NamedFamily, check_linear, check_square, is_named, spectrum
+from .base import NamedFamily, check_convex, check_linear, check_square, is_diagonal, is_named
 from .layout import Layout
 
 _TOO_LARGE = (
@@ -101,7 +101,7 @@ class ConstrainedFamily(NamedFamily):
 
     def vectors(self, parameters: Any) -> Any:  # noqa: D102
         if self.host.layout is None or not is_named(parameters):
-            return parameters
+            return super().vectors(parameters)
         return self.host.layout.many(parameters)
 
     def maps(self, parameters: Any) -> bool:
@@ -117,7 +117,7 @@ def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array,
     check_linear("A", rows, square.shape[0])
     n = square.shape[0]
     require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
-    spectrum("P", square)
+    check_convex("P", square)
     return square, rows
 
 
@@ -175,4 +175,4 @@ def _size(M: sp.csr_array) -> float:
 def _gram_is_diagonal(P: sp.csr_array, A: sp.csr_array) -> bool:
     """Whether P + A'WA is diagonal for every diagonal W, so that a solve is a division."""
     one_entry_rows = bool((np.diff(A.indptr) <= 1).all())
-    return one_entry_rows and abs(P - sp.diags_array(P.diagonal())).nnz == 0
+    return one_entry_rows and is_diagonal(P)

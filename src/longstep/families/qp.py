@@ -160,6 +160,12 @@ class QP(ConstrainedFamily):
         scaled = x / along(s.d, x)
         return (0.5 * inner(scaled, self.matrices.P.mv(scaled)) + inner(jnp.asarray(instances.q), scaled)) / s.c
 
+    def _made_again(self) -> "QP":
+        host = self.host
+        rows = {"equalities": host.kinds.equality, "free": host.kinds.is_free}
+        options = {"parameter": self.parameter, "layout": host.layout, "equilibrate": host.equilibrate}
+        return QP(host.P, host.A, **host.values, **rows, **options)
+
     @property
     def equilibrated(self) -> bool:  # noqa: D102
         return self.host.equilibrate

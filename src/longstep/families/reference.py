@@ -143,15 +143,8 @@ def _(family: Composite):
 
 def _wide(family: Any) -> Any:
     """The same family in float64: references are never made in less."""
-    if family.dtype == np.float64:
-        return family
     with jax.enable_x64(True):
-        if isinstance(family, Composite):
-            return Composite(_wide(family.smooth), family.g)
-        if isinstance(family, Quadratic):
-            return Quadratic(family.P, q=family.host.q, parameter=family.parameter, lower_bound=family.lower_bound)
-        options = {"strong_convexity": family.strong_convexity, "gradient": family.gradient_given}
-        return Smooth(family.function, family.lipschitz, family.n, **options)
+        return family.widened()
 
 
 def _in_float64(work: Callable) -> Callable:
@@ -319,9 +312,11 @@ def _load(path: Path) -> Optima | None:
         arrays, _ = storage.read(path, "optima", _CACHE_VERSION)
     except (FileNotFoundError, storage.FileFormatError):
         return None  # a damaged entry is computed again
+    if not {"x", "value", "error"} <= arrays.keys():
+        return None
     return Optima(arrays["x"], arrays.get("y"), arrays.get("s"), arrays["value"], arrays["error"])
 
 
 def _store(path: Path, optima: Optima) -> None:
     arrays = {name: value for name, value in vars(optima).items() if value is not None}
-    storage.write(path, "optima", _CACHE_VERSION, arrays, {})
+    storage.keep(path, lambda: storage.write(path, "optima", _CACHE_VERSION, arrays, {}))

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..linalg.matrix import ArrayLike2D, Matrix, inner, make_matrix, to_csr
+from ..linalg.real import plain_array
 from .affine import Affine, WorkingMap, working_map
 from .base import (
     Family,
@@ -90,10 +91,10 @@ class Smooth(Differentiable):
         count_parameters(parameters)
 
         def convert(path, leaf):
-            array = np.asarray(leaf)
+            name = "the parameter" + jax.tree_util.keystr(path)
+            array = plain_array(name, leaf)
             if not np.issubdtype(array.dtype, np.floating):
                 return array
-            name = "the parameter" + jax.tree_util.keystr(path)
             return checked(name, array, array.shape).astype(self.dtype)
 
         return _Leading(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
@@ -123,6 +124,10 @@ class Smooth(Differentiable):
 
     def gradient(self, instances: "_Leading", z: Array) -> Array:  # noqa: D102
         return _columnwise(self.gradient_function, z, instances, -1)
+
+    def _made_again(self) -> "Smooth":
+        options = {"strong_convexity": self.strong_convexity, "lower_bound": self.lower_bound}
+        return Smooth(self.function, self.lipschitz, self.n, gradient=self.gradient_given, **options)
 
     def hashed(self) -> tuple:  # noqa: D102
         return self.function, self.gradient_given, self.lipschitz, self.strong_convexity, self.lower_bound, self.n
@@ -232,6 +237,9 @@ class Quadratic(Differentiable, NamedFamily):
 
     def gradient(self, instances: QuadraticInstance, z: Array) -> Array:  # noqa: D102
         return self.matrix.mv(z) + instances.q
+
+    def _made_again(self) -> "Quadratic":
+        return Quadratic(self.host.P, q=self.host.q, parameter=self.parameter, lower_bound=self.lower_bound)
 
     def hashed(self) -> tuple:  # noqa: D102
         mapped = None if self.parameter is None else self.parameter.hashed()

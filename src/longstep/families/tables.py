@@ -49,18 +49,17 @@ def variable_columns(layout: Layout, solution: Solution) -> dict[str, np.ndarray
     return columns
 
 
-def solution_columns(layout: Layout, parameters: Any, solution: Solution) -> dict[str, np.ndarray]:
-    """How every instance of a batch ended, the objective in the user's sense, and the variables, one row each.
+def solution_columns(layout: Layout, solution: Solution) -> dict[str, np.ndarray]:
+    """How every instance of a batch ended, and the variables, one row each.
 
-    `parameters` are those that were solved, (N, size) or by name. `outside` is there for learned solvers only. A
-    variable called as one of the other columns has its own under `variable.objective`.
+    `outside` is there for learned solvers only. A variable called as one of the other columns has its own under
+    `variable.objective`.
     """
-    x = layout.stack(parameters) if isinstance(parameters, Mapping) else parameters
     ended = [Status(int(s)).words for s in np.atleast_1d(solution.status)]
     columns = {
         "status": np.array(ended),
         "iterations": solution.iterations,
-        "objective": layout.objective(solution, x),
+        "objective": solution.objective,
         "primal_residual": solution.primal_residual,
         "dual_residual": solution.dual_residual,
         "safeguarded": solution.safeguarded,
@@ -72,9 +71,9 @@ def solution_columns(layout: Layout, parameters: Any, solution: Solution) -> dic
     return columns | {f"variable.{name}" if name in columns else name: v for name, v in variables.items()}
 
 
-def write_solutions(path: "str | Path", layout: Layout, parameters: Any, solution: Solution) -> None:
+def write_solutions(path: "str | Path", layout: Layout, solution: Solution) -> None:
     """Write `solution_columns` to a file, one row for each instance."""
-    write_table(path, solution_columns(layout, parameters, solution))
+    write_table(path, solution_columns(layout, solution))
 
 
 def _csv_bytes(columns: Mapping[str, np.ndarray]) -> bytes:

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 from jax.custom_derivatives import linear_call
 from jaxtyping import Array, Float, Int
 
+from .real import plain_array, real_array
+
 ArrayLike2D: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray | jax.Array | list
 
 # A gathered entry costs about as much as this many dense ones (measured on batches of 100–1000 columns).
@@ -142,7 +144,10 @@ def _rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
 
 def to_csr(matrix: ArrayLike2D) -> sp.csr_array:
     """Any dense or sparse matrix as canonical float64 CSR on the host."""
-    csr = sp.csr_array(matrix if sp.issparse(matrix) else np.atleast_2d(np.asarray(matrix)), dtype=np.float64)
+    dense = None if sp.issparse(matrix) else np.atleast_2d(real_array("a matrix", matrix))
+    if dense is None:
+        plain_array("a sparse matrix", matrix.data)  # type: ignore
+    csr = sp.csr_array(matrix if dense is None else dense, dtype=np.float64)
     csr.sum_duplicates()
     csr.eliminate_zeros()
     return csr

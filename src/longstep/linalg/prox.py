@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .matrix import along
+from .real import real_array
 
 
 def _numbers(value: Any) -> np.ndarray:
-    return np.asarray(value, np.float64)
+    return real_array("a number of the prox", value)
 
 
 def _fit(value: Any, z: Float[Array, "n *N"]) -> Float[Array, "..."]:

@@ -82,7 +82,7 @@ class Report:
         texts = {
             "table.md": self.table.markdown(),
             "report.json": json.dumps(self.to_json(), indent=1, ensure_ascii=False),
-            "schedule.json": json.dumps(self.training.schedule.to_json(), indent=1),
+            "schedule.json": json.dumps(json.loads(self.training.schedule.to_json()), indent=1),
         }
         for name, text in texts.items():
             storage.write_bytes(folder / name, (text + "\n").encode())

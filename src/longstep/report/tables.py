@@ -48,10 +48,10 @@ class Table:
 
     def markdown(self) -> str:
         """A table of GitHub's Markdown, the title in bold before it and the note after it."""
-        head, *body = [[cell.replace("|", "\\|") for cell in row] for row in self._cells()]
+        head, *body = [[_escaped(cell) for cell in row] for row in self._cells()]
         rule = [":--" if self._align(j) == "<" else "--:" for j in range(len(head))]
         lines = "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *body])
-        return "\n\n".join([f"**{self.title}**", lines, *([self.note] if self.note else [])])
+        return "\n\n".join([f"**{_escaped(self.title)}**", lines, *([_escaped(self.note)] if self.note else [])])
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, each row by its columns' names; ∞ becomes null."""
@@ -103,6 +103,11 @@ class Table:
         return parts
 
 
+def _escaped(text: str) -> str:
+    """Text that Markdown takes as it is: f* is no beginning of italics."""
+    return text.replace("*", "\\*").replace("|", "\\|")
+
+
 def comparison(
     evaluations: Iterable[Evaluation],
     tolerances: Iterable[float] = TOLERANCES,
@@ -147,6 +152,8 @@ def comparison(
     notes = ["In brackets: from where it stays there."] if any(a != b for a, b in reached) else []
     notes += [f"–: not within {run}."] if any(b is None for _, b in reached) else []
     notes += [f"Time: {run}, per instance."] if timed else []
+    if trained := max(e.trained for e in evaluations):
+        notes.append(f"{trained} of the instances were used in training: these figures are not of unseen ones.")
     title = f"Iterations until {first.measure} is at most the tolerance, geometric mean over {described(first)}"
     return Table(title, tuple(columns), tuple(rows), " ".join(notes))
 

@@ -36,7 +36,10 @@ class Domain(eqx.Module):
 
 
 class Positive(Domain):
-    """θ > 0; θ = exp ν."""
+    """θ > 0; θ = exp ν. Training stays between `least` and `most`."""
+
+    least: float = eqx.field(static=True, default=0.0)
+    most: float = eqx.field(static=True, default=np.inf)
 
     def constrain(self, nu):  # noqa: D102
         return np.exp(nu)
@@ -49,7 +52,11 @@ class Positive(Domain):
 
     def reach(self, nu):  # noqa: D102
         # Three decades: farther out the linear systems of ADMM methods become singular before anything is gained.
-        return nu - np.log(1e3), nu + np.log(1e3)
+        low, high = nu - np.log(1e3), nu + np.log(1e3)
+        with np.errstate(divide="ignore"):
+            return np.maximum(low, np.minimum(np.log(self.least), nu)), np.minimum(
+                high, np.maximum(np.log(self.most), nu)
+            )
 
     def contains(self, theta):  # noqa: D102
         theta = np.asarray(theta)

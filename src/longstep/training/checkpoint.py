@@ -44,4 +44,5 @@ class Checkpoint:
         parts = [
             {"kind": p.kind, "names": list(p.theta), **{key: getattr(p, key) for key in _NUMBERS}} for p in self.parts
         ]
-        storage.write(self.path, _KIND, _VERSION, arrays, {"parts": parts, "result": self.result})
+        path, document = self.path, {"parts": parts, "result": self.result}
+        storage.keep(path, lambda: storage.write(path, _KIND, _VERSION, arrays, document))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..plan import make_plan
 from ..schedules.schedule import Schedule
 from .progressive import Learned, Progressive
 from .walk import Candidate
@@ -43,6 +44,18 @@ class Comparison:
         return "\n".join([*rows, *(f"{k:>6}  {s:>9.2e}  {c:>9.2e}  {g:>8.3g}" for k, s, c, g in table)])
 
 
+def _has_factors(learner: Progressive, candidate: Candidate) -> bool:
+    """Whether a solver can be made of it: in single precision large penalties make linear systems singular."""
+    family = learner.task.family
+    if family.dtype == np.float64:
+        return True
+    try:
+        make_plan(learner.task.algorithm, family, candidate.schedule(learner.names, False))
+    except ValueError:
+        return False
+    return True
+
+
 def compare(learner: Progressive, parts: list[Learned], warm: bool) -> tuple[Schedule, Schedule, Comparison, str]:
     """The schedule to keep, the best constant, how they compare, and in words what is kept.
 
@@ -52,6 +65,10 @@ def compare(learner: Progressive, parts: list[Learned], warm: bool) -> tuple[Sch
     names, walk = learner.names, learner.walk
     assert walk is not None, "all parts come before the comparison"
     constant, blocks = walk.constant, walk.learned.blocks
+    if not _has_factors(learner, constant):
+        # Its linear systems are singular in this precision: the package's own values are what is left.
+        usual = {h.name: np.array([h.default]) for h in learner.hyperparameters}
+        constant = Candidate("the defaults", [], usual)
     limits = walk.errors(constant)
     candidates = [walk.learned]
     joint = next((part.theta for part in parts if part.kind == "joint"), None)
@@ -60,11 +77,15 @@ def compare(learner: Progressive, parts: list[Learned], warm: bool) -> tuple[Sch
         pieces = [{n: split[n][i] for n in names} for i in range(len(blocks))]
         steady = {n: split[n][-1] for n in names}
         candidates.append(Candidate("the learned schedule, all blocks together", pieces, steady))
-    good = [c for c in candidates if np.all(walk.errors(c) <= limits)]
+
+    def is_good(candidate: Candidate) -> bool:
+        return bool(np.all(walk.errors(candidate) <= limits)) and _has_factors(learner, candidate)
+
+    good = [c for c in candidates if is_good(c)]
     if not good:
-        text = f"the first {{}} of {len(blocks)} learned blocks, then the best constant"
+        text = f"the first {{}} of {len(blocks)} learned blocks, then {constant.name}"
         shorter = (Candidate(text.format(j), blocks[:j], constant.steady) for j in range(len(blocks), 0, -1))
-        good = [next((c for c in shorter if np.all(walk.errors(c) <= limits)), constant)]
+        good = [next((c for c in shorter if is_good(c)), constant)]
     kept = min(good, key=lambda c: float(np.mean(walk.errors(c))))
     steps = tuple(int(k) for k in np.cumsum(walk.lengths))
     means = [tuple(float(v) for v in np.exp(walk.errors(c) / 2)) for c in (kept, constant)]

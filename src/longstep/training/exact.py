@@ -124,7 +124,7 @@ def worst_case_rates(
     momentum: Float[np.ndarray, " H"] | None = None,
 ) -> Float[np.ndarray, " H_plus_1"]:
     """max_j |p_k(λ_j)| for k = 0 … H: ‖z^k − z*‖ is at most this times ‖z⁰ − z*‖, whatever the instance (Young)."""
-    return np.array([np.max(np.abs(p)) for p in _polynomials(eigenvalues, steps, momentum)])
+    return np.array([np.max(np.abs(p)) for p in polynomials(eigenvalues, steps, momentum)])
 
 
 def expected_losses(
@@ -138,12 +138,13 @@ def expected_losses(
     """Σ λ^{power−1} ω p_k(λ)² for k = 0 … H: the mean squared distance, for power 2 twice the mean suboptimality."""
     scale = np.asarray(eigenvalues, np.float64) ** (power - 1) * weights
     with np.errstate(over="ignore"):
-        return np.array([np.sum(scale * p**2) for p in _polynomials(eigenvalues, steps, momentum)])
+        return np.array([np.sum(scale * p**2) for p in polynomials(eigenvalues, steps, momentum)])
 
 
-def _polynomials(
+def polynomials(
     eigenvalues: Float[np.ndarray, " n"], steps: Float[np.ndarray, " H"], momentum: Float[np.ndarray, " H"] | None
 ) -> Iterator[Float[np.ndarray, " n"]]:
+    """p_0, p_1, …, p_H at the eigenvalues: the error along each after k steps is p_k times that at the start."""
     values, steps = np.asarray(eigenvalues, np.float64), np.asarray(steps, np.float64)
     momentum = np.zeros_like(steps) if momentum is None else np.asarray(momentum, np.float64)
     p = previous = np.ones_like(values)
@@ -282,9 +283,9 @@ class _Progress:
         errors, losses, rounding, solved = weights, [self.loss(weights)], [0.0], False
         # One row for what is left of the rounding errors of each step, after the last step and the one before it.
         carried, previous = np.zeros((2, steps.size, self.values.size))
-        polynomials = itertools.islice(_polynomials(self.values, steps, momentum), 1, None)
+        following = itertools.islice(polynomials(self.values, steps, momentum), 1, None)
         with np.errstate(over="ignore", invalid="ignore"):
-            for k, (t, beta, p) in enumerate(zip(steps, momentum, polynomials, strict=True)):
+            for k, (t, beta, p) in enumerate(zip(steps, momentum, following, strict=True)):
                 factor = 1 - t * self.values + beta
                 carried[:k], previous[:k] = factor * carried[:k] - beta * previous[:k], carried[:k].copy()
                 relative = self.eps * (1 + t * np.max(self.values))

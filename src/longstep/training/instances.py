@@ -107,5 +107,4 @@ def _made(key: Key, leaves: list, encoded: Any, optimum: Point | None) -> tuple[
 
 def _columns(family: Family, point: Any) -> Point:
     """The x, y and s of a Point or of Optima (leading axis: instances) as columns."""
-    parts = (point.x, point.y, point.s)
-    return Point(*(None if a is None else jnp.asarray(np.asarray(a).T, family.dtype) for a in parts))  # type: ignore
+    return Point.of(point).map(lambda a: jnp.asarray(np.asarray(a).T, family.dtype))

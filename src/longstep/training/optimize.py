@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -69,12 +70,20 @@ class _Watch:
         return value, gradient
 
 
+def require_optax(purpose: str) -> Any:
+    """The package optax, or what to do without it."""
+    try:
+        import optax
+    except ImportError:
+        raise ImportError(f"{purpose} needs the package optax: pip install 'longstep[networks]'") from None
+    return optax
+
+
 def _adam(
     objective: Objective, x: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], iterations: int, rate: float = 0.1
 ) -> None:
     """Adam with a cosine decay of the rate."""
-    import optax
-
+    optax = require_optax('optimizer="adam"')
     transform = optax.adam(optax.cosine_decay_schedule(rate, iterations))
     state = transform.init(x)
     for _ in range(iterations):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..schedules.domain import Fixed, Hyperparameter, Interval
+from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive
 from .blocks import Block
 
 # Decades around the default, one standard deviation, that random candidates cover.
@@ -42,6 +42,8 @@ def best_constant(
     def well_behind(means: list[float]) -> bool:
         return bool(leader) and bool(np.mean(means) > np.mean(leader[: len(means)]) + _BEHIND)
 
+    least, most = (np.array([_ends(h)[side] for h in free]) for side in (0, 1))
+
     def score(point: np.ndarray) -> float:
         values = held | {h.name: _value(h, c) for h, c in zip(free, point, strict=True)}
         means = constant_errors(block, start, blocks, values, well_behind, tail)
@@ -59,8 +61,8 @@ def best_constant(
             progress = (k - candidates // 2) / (candidates - candidates // 2)
             near = points[np.argsort(scores)[rng.integers(min(3, len(points)))]]
             point = near + spread * 0.5 * 0.1**progress * rng.normal(size=centre.shape)
-        points.append(point)
-        scores.append(score(point))
+        points.append(np.clip(point, least, most))
+        scores.append(score(points[-1]))
         report(min(scores))
     best = int(np.argmin(scores))
     found = {h.name: _value(h, c) for h, c in zip(free, points[best], strict=True)}
@@ -91,6 +93,14 @@ def constant_errors(
         if means[-1] == floor:
             means += [floor] * (blocks - len(means))
     return means
+
+
+def _ends(h: Hyperparameter) -> tuple[float, float]:
+    """Between which coordinates training looks for a hyperparameter."""
+    if not isinstance(h.steady, Positive):
+        return -np.inf, np.inf
+    with np.errstate(divide="ignore"):
+        return float(np.log(h.steady.least)), float(np.log(h.steady.most))
 
 
 def _coordinate(h: Hyperparameter, value: float) -> float:

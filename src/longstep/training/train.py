@@ -213,7 +213,7 @@ class _About:
     def key(self, instances: Instances, dtype: str, memory_limit: float | None) -> str:
         """Equal for calls that must give the same schedule."""
         settings = json.dumps(asdict(self.settings), sort_keys=True)
-        names = (type(self.algorithm).__name__, dtype, memory_limit or 0.0, _VERSION, self.versions["longstep"])
+        names = (*self.algorithm.identity(), dtype, memory_limit or 0.0, _VERSION, self.versions["longstep"])
         return content_hash(self.family.content_hash(), instances.data_hash, settings, names)
 
     def record(self, parts: list[Learned], seconds: float, data_hash: str, method: str) -> dict[str, Any]:

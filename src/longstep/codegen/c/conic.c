@@ -48,11 +48,16 @@ static void solve_for_g(longstep_workspace *work, int32_t k)
     work->g_square = square;
 }
 
+static void forget(longstep_workspace *work)
+{
+    work->g_of = -1;
+}
+
 /* The larger root of a t^2 + b t + c with a > 0 >= c, without cancellation. */
 static real positive_root(real a, real b, real c)
 {
     const real inside = b * b - 4 * a * c, root = SQRT(inside < REAL_MIN ? REAL_MIN : inside);
-    return b > 0 ? -2 * c / (b + root) : (root - b) / (2 * a);
+    return choose(b > 0, -2 * c / choose(b > 0, b + root, 1), (root - b) / (2 * a));
 }
 
 /* mu in place of carry, eta returned: rescaled, unless this is the first step. */
@@ -65,7 +70,7 @@ static real rescale(longstep_workspace *work, int32_t k)
     for (int32_t i = 0; i < N; ++i) square += s->carry_x[i] * s->carry_x[i];
     for (int32_t i = 0; i < ROWS; ++i) square += s->carry_y[i] * s->carry_y[i];
     const real norm = SQRT(square + eta * eta);
-    const real scale = s->first || norm == 0 ? 1 : ROOT_SIZE / (norm == 0 ? 1 : norm);
+    const real scale = choose(s->first | (norm == 0), 1, ROOT_SIZE / choose(norm == 0, 1, norm));
     for (int32_t i = 0; i < N; ++i) s->carry_x[i] *= scale;
     for (int32_t i = 0; i < ROWS; ++i) s->carry_y[i] *= scale;
     return eta * scale;
@@ -97,7 +102,7 @@ static void step(longstep_workspace *work, int32_t k)
         pp_y += r * p_y[i] * (p_y[i] - mu_y[i]);
     }
     const real root = positive_root(r_tau[k] + work->g_square, gp + gp_y - r_tau[k] * eta, pp + pp_y);
-    const real tau = s->first ? 1 : root, twice = 2 * tau - eta;
+    const real tau = choose(s->first, 1, root), twice = 2 * tau - eta;
     for (int32_t i = 0; i < N; ++i) {
         const real w = p_x[i] - g_x[i] * tau;
         s->x[i] = 2 * w - mu_x[i];
@@ -112,7 +117,7 @@ static void step(longstep_workspace *work, int32_t k)
         s->s[i] = r_y(k, i) * (s->y[i] + mu_y[i] - 2 * p_y[i]);
         mu_y[i] = 2 * p_y[i] - s->y[i] + a * (s->y[i] - p_y[i]);
     }
-    s->tau = twice < 0 ? 0 : twice;
+    s->tau = choose(twice < 0, 0, twice);
     s->v_tau = r_tau[k] * (s->tau + eta - 2 * tau);
     s->carry_tau = 2 * tau - s->tau + a * (s->tau - tau);
     s->first = 0;
@@ -148,7 +153,7 @@ static void residuals(longstep_workspace *work, longstep_residuals *r)
         Ax[i] = larger(larger(magnitude(Ax[i]), magnitude(slack)), magnitude(b[i])) * unit;
     }
     r->primal = SQRT(square);
-    r->primal_max = bad ? (real)INFINITY : largest(y, ROWS);
+    r->primal_max = choose(bad, (real)INFINITY, largest(y, ROWS));
     r->primal_scale = largest(Ax, ROWS);
     square = 0;
     bad = 0;
@@ -162,7 +167,7 @@ static void residuals(longstep_workspace *work, longstep_residuals *r)
         Aty[i] = magnitude(gap);
     }
     r->dual = SQRT(square);
-    r->dual_max = bad ? (real)INFINITY : largest(Aty, N);
+    r->dual_max = choose(bad, (real)INFINITY, largest(Aty, N));
     r->dual_scale = largest(Px, N);
     /* Objective values scale with the square of (b, c). */
     quadratic *= size * size;

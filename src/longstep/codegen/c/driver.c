@@ -1,18 +1,19 @@
 /* The loop: steps, checks, the safeguard, and what is reported. The algorithm is above. */
 
-/* The largest residual in units of its tolerance: solved means <= 1; infinite where one is NaN or infinite. */
+/* The largest residual in units of its tolerance: solved means <= 1; infinite where one, or the objective, is NaN or
+ * infinite. */
 static real violation(const longstep_residuals *r, const longstep_settings *settings)
 {
     const real value[3] = {r->primal_max, r->dual_max, r->gap};
     const real scale[3] = {r->primal_scale, r->dual_scale, r->gap_scale};
     real worst = 0;
-    int32_t bad = 0;
+    int32_t bad = wrong(r->objective);
     for (int i = 0; i < 3; ++i) {
         const real ratio = value[i] / larger(settings->eps_abs + settings->eps_rel * scale[i], (real)1e-30);
         bad += wrong(value[i]);
         worst = larger(worst, ratio > REAL_MAX ? REAL_MAX : ratio);
     }
-    return bad ? (real)INFINITY : worst;
+    return choose(bad, (real)INFINITY, worst);
 }
 
 /* The residuals of the state; known already where the safeguard has just looked at it. */
@@ -29,8 +30,8 @@ static const longstep_residuals *judged(longstep_workspace *work)
 /* What the safeguard wants to see fall. */
 static real merit(const longstep_residuals *r)
 {
-    const real worst = larger(r->primal, r->dual);
-    return r->primal != r->primal ? r->primal : worst;
+    const real sum = r->primal + r->dual;
+    return choose(sum != sum, sum, larger(r->primal, r->dual));
 }
 
 static void watch(longstep_workspace *work)
@@ -45,7 +46,7 @@ static void watch(longstep_workspace *work)
 static void settle(longstep_workspace *work)
 {
     const longstep_residuals *r = judged(work);
-    const real now = merit(r), scale = r->primal_scale > r->dual_scale ? r->primal_scale : r->dual_scale;
+    const real now = merit(r), scale = larger(r->primal_scale, r->dual_scale);
     /* Written so that NaN fails. */
     const int failed = !(now <= GROWTH * work->merit + ROOT_EPSILON * (1 + scale)) & !work->safe;
     longstep_state *const states[2] = {&work->past.anchor, &work->state};
@@ -59,9 +60,23 @@ static void settle(longstep_workspace *work)
 }
 #endif
 
+/* Whether step k needs what the step before it did not: another factor, or what the safeguard may have changed. Of the
+ * schedule alone, so that safe steps are as much work. */
+static int begins(int32_t k)
+{
+#if HORIZON && SAFEGUARD == 1
+    return k == 0 || which[k] != which[k - 1] || ends[k - 1];
+#elif HORIZON
+    return k == 0 || which[k] != which[k - 1] || SAFEGUARD;
+#else
+    return k == 0;
+#endif
+}
+
 /* Step k of the step-varying phase, guarded. */
 static void vary(longstep_workspace *work, int32_t k)
 {
+    if (begins(k)) forget(work);
 #if SAFEGUARD == 2
     work->anchored = *judged(work);
     memcpy(&work->past.anchor, &work->state, sizeof work->state);
@@ -79,6 +94,7 @@ static void vary(longstep_workspace *work, int32_t k)
 
 static void stay(longstep_workspace *work)
 {
+    if (work->k == HORIZON - work->first) forget(work);
     step(work, HORIZON);
     work->fresh = 0;
 }
@@ -182,7 +198,7 @@ longstep_status longstep_advance(longstep_workspace *work, const longstep_settin
 
 static longstep_status report(longstep_workspace *work, longstep_result *result)
 {
-    result->objective = work->objective;
+    result->objective = OBJECTIVE_SIGN * (work->objective + work->shift);
     result->primal_residual = work->primal_residual;
     result->dual_residual = work->dual_residual;
     result->status = work->status;
@@ -214,16 +230,16 @@ static longstep_status fixed(longstep_workspace *work, const longstep_settings *
 #if SAFEGUARD
     if (varying) watch(work);
 #endif
-    for (int32_t k = 0; k < varying; ++k) vary(work, work->first + k);
+    for (; work->k < varying; ++work->k) vary(work, work->first + work->k);
 #if SAFEGUARD == 1
     if (varying && count < most) settle(work);
 #endif
-    for (int32_t k = varying; k < count; ++k) stay(work);
+    for (; work->k < count; ++work->k) stay(work);
     const real v = violation(judged(work), settings);
     work->status = LONGSTEP_ITERATION_LIMIT;
     work->status += (LONGSTEP_SOLVED - LONGSTEP_ITERATION_LIMIT) * (v <= 1);
     work->status += (LONGSTEP_NUMERICAL_FAILURE - LONGSTEP_ITERATION_LIMIT) * !(v <= REAL_MAX);
-    work->k = work->iterations = count;
+    work->iterations = count;
     work->objective = work->residuals.objective;
     work->primal_residual = work->residuals.primal_max;
     work->dual_residual = work->residuals.dual_max;

@@ -57,6 +57,11 @@ static void move_slope(longstep_workspace *work, int32_t k)
 }
 #endif
 
+static void forget(longstep_workspace *work)
+{
+    (void)work;
+}
+
 static void step(longstep_workspace *work, int32_t k)
 {
     longstep_state *const s = &work->state;
@@ -137,7 +142,7 @@ static void residuals(longstep_workspace *work, longstep_residuals *r)
         support += support_of(y[i], l[i], u[i]);
     }
     r->primal = SQRT(square);
-    r->primal_max = bad ? (real)INFINITY : largest(gap, ROWS);
+    r->primal_max = choose(bad, (real)INFINITY, largest(gap, ROWS));
     for (int32_t i = 0; i < ROWS; ++i)
         gap[i] = larger(magnitude(s->Aw[i]), magnitude(clip(s->z[i], l[i], u[i]))) * one_over_e[i];
     r->primal_scale = largest(gap, ROWS);
@@ -154,7 +159,7 @@ static void residuals(longstep_workspace *work, longstep_residuals *r)
         linear += s->w[i] * q[i];
     }
     r->dual = SQRT(square);
-    r->dual_max = bad ? (real)INFINITY : largest(slope, N);
+    r->dual_max = choose(bad, (real)INFINITY, largest(slope, N));
     for (int32_t i = 0; i < N; ++i) {
         const real Pw = magnitude(s->slope[i] - q[i]);
         slope[i] = larger(larger(Pw, magnitude(Aty[i])), magnitude(q[i])) * one_over_dc[i];

@@ -21,6 +21,6 @@ typedef struct {
     longstep_real columns[LONGSTEP_UNKNOWNS_], more_columns[LONGSTEP_UNKNOWNS_];
     longstep_real spare[3][LONGSTEP_SPARE_];
     longstep_residuals residuals, anchored;
-    longstep_real merit, best_violation, objective, primal_residual, dual_residual;
+    longstep_real merit, best_violation, objective, shift, primal_residual, dual_residual;
     int32_t k, first, iterations, status, suspect, safe, failures, fresh, outside;
 } longstep_workspace;

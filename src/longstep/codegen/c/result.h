@@ -3,7 +3,7 @@ typedef struct {
     longstep_real x[LONGSTEP_UNKNOWNS];        /* the unknowns */
     longstep_real y[LONGSTEP_CONSTRAINTS_];    /* the multipliers of the constraints */
     longstep_real s[LONGSTEP_CONSTRAINTS_];    /* the value Ax of the constraints (QP) or their slack (cones) */
-    longstep_real objective;
+    longstep_real objective;                   /* the user's own, constants included */
     longstep_real primal_residual;             /* largest entries of the residuals */
     longstep_real dual_residual;
     int32_t status;                            /* a longstep_status */

@@ -114,7 +114,9 @@ class Interface(CvxpySolver):
             return failure_solution(status, attr)
         primal = {inverse_data[self.VAR_ID]: np.asarray(solution.x, np.float64)}
         duals = self._duals(np.asarray(solution.y, np.float64), inverse_data)
-        return CvxpySolution(status, float(solution.objective) + inverse_data[s.OFFSET], primal, duals, attr)
+        # CVXPY's compiled problem is a minimisation.
+        value = float(solution.objective) * solution.layout.sign
+        return CvxpySolution(status, value, primal, duals, attr)
 
     def _duals(self, y: np.ndarray, inverse_data: Any) -> dict:
         if self.EQ_CONSTR not in inverse_data:

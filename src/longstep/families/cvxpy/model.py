@@ -79,7 +79,7 @@ class Model:
     """A CVXPY problem as a family. Made by `from_cvxpy`.
 
     `family` is a QP or a Conic whose parameter is the vector x of all parameter values (`layout` says in which order);
-    `stack` makes x from named values, `unpack`, `duals` and `objective` go back from a solution.
+    `stack` makes x from named values, `unpack` and `duals` go back from a solution.
     """
 
     def __init__(self, family: "QP | Conic", rows: Rows, problem: Any, compiled: Any, interface: Any, S: Any):
@@ -111,13 +111,6 @@ class Model:
     def unpack(self, solution: "Solution | Point", index: int | None = None) -> dict[str, np.ndarray]:
         """The variables' values by name, in their CVXPY shapes; with a leading axis for a batch without an index."""
         return self.layout.unpack(solution, index)
-
-    def objective(self, solution: Solution, parameters: Any = None) -> Any:
-        """The value of the user's objective, constants and the sense (maximise) included.
-
-        `parameters` are needed where a parameter is in a term without variables.
-        """
-        return self.layout.objective(solution, parameters)
 
     def duals(self, solution: Solution, index: int | None = None) -> dict[int, Any]:
         """Dual values by constraint id, as `constraint.dual_value` would be; with a leading axis for a batch.

@@ -1,0 +1,20 @@
+"""What happens to JAX in a forked process: its threads are not there, and whatever waits for them waits for ever."""
+
+import os
+
+# Which processes have computed with JAX: this one, or one that it was forked from.
+_used_in: set[int] = set()
+
+
+def require_jax() -> None:
+    """Note that this process computes with JAX; refuse to in a child that was forked from one that did."""
+    own = os.getpid()
+    if own in _used_in:
+        return
+    if _used_in:
+        raise RuntimeError(
+            "this process was forked from one in which longstep had used JAX, whose threads a fork leaves behind: it "
+            "would hang. Start processes with multiprocessing.get_context('spawn') or 'forkserver' and load the solver "
+            "in the child, or use solver.compile(), whose C code works here"
+        )
+    _used_in.add(own)
