@@ -21,10 +21,10 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
-from longstep.baselines import classical  # noqa: E402
 from longstep.certificates.performance import worst_case  # noqa: E402
-from longstep.experiments import deblurring, images, lasso, quadcopter  # noqa: E402
+from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report import figures, tables  # noqa: E402
+from longstep.research.experiments import deblurring, images, lasso, quadcopter  # noqa: E402
 
 COUNTS = [10, 20, 30, 40, 50]
 SIZES = {"train": 10, "validation": 1000, "test": 1000}
@@ -82,7 +82,7 @@ def run(name, folder):
             listed = ", ".join(f"{k}: {value:.3g}" for k, value in cases.items())
             console.print(f"worst case of f − f* after so many steps, times ‖z⁰ − z*‖², {label}: {listed}")
             worst = {k: v * distance for k, v in cases.items()} if label == "learned" else worst
-    methods = [evaluation, ls.evaluate(classical.best_constant(family, training), data.test, 60, metric=metric)]
+    methods = [evaluation, ls.evaluate(scheduled.best_constant(family, training), data.test, 60, metric=metric)]
     figure = figures.convergence(methods, certificate=shown[0], worst_case=worst)
     figures.save(figure, folder / name / "convergence")
     figures.save(figures.schedule(training, default=ls.Solver(family).schedule), folder / name / "schedule")

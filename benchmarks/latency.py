@@ -53,8 +53,8 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 import longstep as ls  # noqa: E402
-from longstep.codegen import build  # noqa: E402
-from longstep.experiments import kalman, lasso, quadcopter  # noqa: E402
+from longstep.export_c import build  # noqa: E402
+from longstep.research.experiments import kalman, lasso, quadcopter  # noqa: E402
 
 TARGETS, QUANTILE = (1e-3, 1e-6), 0.99
 GRID = 10.0 ** (-np.arange(-4, 9) / 2)  # tolerances, in units of the target

@@ -18,11 +18,11 @@ jax.config.update("jax_enable_x64", True)
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
-from longstep.baselines import classical  # noqa: E402
-from longstep.baselines.l2ws import l2ws  # noqa: E402
-from longstep.baselines.learned_metric import learned_metric  # noqa: E402
-from longstep.experiments import lasso, quadcopter  # noqa: E402
+from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import comparison  # noqa: E402
+from longstep.research.baselines.l2ws import l2ws  # noqa: E402
+from longstep.research.baselines.learned_metric import learned_metric  # noqa: E402
+from longstep.research.experiments import lasso, quadcopter  # noqa: E402
 
 STEPS, TESTS, SCHEDULE = 200, 1000, 10
 console = Console(width=150)
@@ -51,7 +51,7 @@ def run(name, counts):
         found.append(ls.evaluate(method, data.test, STEPS, metric=metric, name=label))
 
     add(ls.Solver(family, training), f"learned schedule, N = {SCHEDULE}, {training.seconds:.0f} s")
-    add(classical.best_constant(family, training), "best constant")
+    add(scheduled.best_constant(family, training), "best constant")
     for count in counts:
         split = data.train.select(range(count))
         for method in (l2ws(base, split), learned_metric(base, split, batch=batch)):

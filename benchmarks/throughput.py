@@ -26,8 +26,8 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import longstep as ls  # noqa: E402
-from longstep import programs  # noqa: E402
-from longstep.experiments import quadcopter  # noqa: E402
+from longstep.engine import jitted  # noqa: E402
+from longstep.research.experiments import quadcopter  # noqa: E402
 
 KINDS = {"float64": ("float64", None), "float32": ("float32", None), "float64, float32 factors": ("float64", "float32")}
 
@@ -55,7 +55,7 @@ def on_device(solver, parameters, steps):
     limits = solver._limits(1e-4, 1e-4, None, 5)
 
     def program():
-        return programs.exactly(solver._key, steps, 0, solver._leaves, encoded, None, limits)
+        return jitted.exactly(solver._key, steps, 0, solver._leaves, encoded, None, limits)
 
     jax.block_until_ready(program())
     return best_of(program, 10)

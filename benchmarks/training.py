@@ -25,10 +25,11 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
-from longstep.baselines import classical, packages  # noqa: E402
-from longstep.baselines.conjugate_gradient import conjugate_gradients  # noqa: E402
-from longstep.experiments import deblurring, images, kalman, lasso, maxcut, quadcopter, ridge  # noqa: E402
+from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import Column, Table, comparison  # noqa: E402
+from longstep.research.baselines import classical, packages  # noqa: E402
+from longstep.research.baselines.conjugate_gradient import conjugate_gradients  # noqa: E402
+from longstep.research.experiments import deblurring, images, kalman, lasso, maxcut, quadcopter, ridge  # noqa: E402
 from longstep.training import progressive  # noqa: E402
 from longstep.training.optimize import Minimum  # noqa: E402
 
@@ -62,7 +63,7 @@ class Report:
 
     def against(self, training, mine):
         """The best constant that training found, and where the learned schedule is behind it."""
-        flat = self.add(classical.best_constant(self.family, training))
+        flat = self.add(scheduled.best_constant(self.family, training))
         ends = [*np.cumsum(training.schedule.blocks).tolist(), 60]
         worse = [k for k in ends if mine.geometric_mean[k] > max(flat.geometric_mean[k], 1e-13)]
         tail = [k for k in ends if mine.quantile(0.95)[k] > max(flat.quantile(0.95)[k], 1e-12)]
@@ -123,7 +124,7 @@ def report_of(name, quick):
 def run_ridge(quick):
     p = ridge.Ridge(m=100, n=200) if quick else ridge.Ridge()
     report = Report("ridge, exact training from the known Gaussian", sampled(p, 2, 200), 400, TOLERANCES)
-    report.add(classical.vanilla(p.family))
+    report.add(scheduled.vanilla(p.family))
     gaussian, L, mu = ls.Gaussian(np.zeros(p.m), np.eye(p.m)), p.family.lipschitz, p.family.strong_convexity
     for block in (1, 2, 3, 10):
         training = ls.train(p.family, gaussian, block=block, loss="distance", cache=False)
@@ -139,7 +140,7 @@ def run_ridge(quick):
 def run_lasso(quick):
     for name, counts in (("lasso", COUNTS[:2] if quick else COUNTS), ("lasso-paper", (10,))):
         report = report_of(name, quick)
-        report.add(classical.vanilla(report.family))
+        report.add(scheduled.vanilla(report.family))
         report.add(classical.fista(report.family))
         for count in counts:
             training, mine = report.learn(count)
@@ -153,8 +154,8 @@ def run_lasso(quick):
 
 def run_mpc(quick):
     report = report_of("mpc", quick)
-    report.add(classical.vanilla(quadcopter.family(equilibrate=False)), "OSQP's defaults, not equilibrated")
-    report.add(classical.vanilla(report.family), "OSQP's defaults")
+    report.add(scheduled.vanilla(quadcopter.family(equilibrate=False)), "OSQP's defaults, not equilibrated")
+    report.add(scheduled.vanilla(report.family), "OSQP's defaults")
     for count in COUNTS[:1] if quick else COUNTS:
         training, mine = report.learn(count)
         if count == 10:
@@ -164,7 +165,7 @@ def run_mpc(quick):
 
 def run_kalman(quick):
     report = report_of("kalman", quick)
-    report.add(classical.vanilla(report.family), "SCS's defaults")
+    report.add(scheduled.vanilla(report.family), "SCS's defaults")
     for count in COUNTS[:1] if quick else COUNTS:
         training, mine = report.learn(count)
         if count == 10:
@@ -176,7 +177,7 @@ def run_kalman(quick):
 
 def run_deblurring(quick):
     report = report_of("deblurring", quick)
-    report.add(classical.vanilla(report.family), "OSQP's defaults")
+    report.add(scheduled.vanilla(report.family), "OSQP's defaults")
     training, mine = report.learn(10, block=deblurring.BLOCKS, horizon=30)
     report.against(training, mine)
     report.learn(10, label="learned, 50 steps", block=deblurring.BLOCKS)
@@ -187,7 +188,7 @@ def run_deblurring(quick):
 
 def run_maxcut(quick):
     report = report_of("maxcut", quick)
-    report.add(classical.vanilla(report.family), "SCS's defaults")
+    report.add(scheduled.vanilla(report.family), "SCS's defaults")
     training, mine = report.learn(10)
     report.against(training, mine)
     package = report.package(packages.scs_package, 5, anderson=0, dense=30)
@@ -290,8 +291,8 @@ class OptaxLBFGS:
 
 def run_memory(quick):
     """What a training takes against n, N, B and H: memory and time of one gradient, and all of it."""
-    from longstep.algorithms.default import default_algorithm
-    from longstep.training.blocks import Block
+    from longstep.algorithms.registry import default_algorithm
+    from longstep.training.block import Block
     from longstep.training.instances import gather
     from longstep.training.losses import resolve_loss
 

@@ -9,8 +9,8 @@ Over the last T measurements y, which are the parameter, find states s (position
     subject to  sₜ₊₁ = Asₜ + Bwₜ
 
 CVXPY makes second-order cones of it. T is 15 here, seven seconds, so that learning is a matter of seconds too; the
-experiment `longstep.experiments.kalman` has 50. The sampler draws a new vehicle for every window, so a certificate
-holds for such draws, and says nothing about all the overlapping windows of one drive together.
+experiment `longstep.research.experiments.kalman` has 50. The sampler draws a new vehicle for every window, so a
+certificate holds for such draws, and says nothing about all the overlapping windows of one drive together.
 """
 
 import cvxpy as cp

@@ -12,8 +12,9 @@ import cvxpy as cp
 import jax
 import numpy as np
 
-from longstep import demo, learn
-from longstep.experiments import quadcopter as model
+from longstep import learn
+from longstep.research import demo
+from longstep.research.experiments import quadcopter as model
 
 A, B = model.dynamics()
 T = model.HORIZON

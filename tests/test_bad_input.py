@@ -10,11 +10,11 @@ import pytest
 import scipy.sparse as sp
 
 import longstep as ls
-from longstep import storage
-from longstep.demo import require_packages
-from longstep.families.seen import Seen
-from longstep.solution import Point
-from longstep.storage import FileFormatError
+from longstep._util import storage
+from longstep._util.storage import FileFormatError
+from longstep.families.parameter_range import Seen
+from longstep.families.point import Point
+from longstep.research.demo import require_packages
 
 I2 = np.eye(2)
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import longstep as ls
-from longstep import storage
+from longstep._util import storage
 from longstep.cli import app
 
 COMMANDS = ("learn", "solve", "certify", "evaluate", "info", "export-c", "demo", "reproduce", "doctor")

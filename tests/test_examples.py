@@ -12,8 +12,8 @@ import pytest
 import longstep as ls
 from longstep.cli.modelfile import load_model
 
-from .families.cvxpy_problems import set_values
-from .families.test_cvxpy import assert_data_equal_cvxpy, assert_solution_equals_cvxpy, dense, solved
+from .cvxpy.problems import set_values
+from .cvxpy.test_model import assert_data_equal_cvxpy, assert_solution_equals_cvxpy, dense, solved
 
 FOLDER = Path(__file__).parents[1] / "examples"
 NAMES = ("battery", "kalman", "nnls", "portfolio", "quadcopter", "svm")

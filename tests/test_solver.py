@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 import longstep as ls
-from longstep.experiments import quadcopter
-from longstep.solution import Point
+from longstep.families.point import Point
+from longstep.research.experiments import quadcopter
 
 from .helpers import CONES, random_conic, random_qp
 

@@ -3,30 +3,54 @@
 import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import numpy as np
 
-from . import devices, programs
+from ._util.hashing import content_hash
+from ._util.processes import require_jax
 from .algorithms.base import Algorithm
-from .algorithms.default import default_algorithm
-from .budget import Budget, Clock, check_tolerances
+from .algorithms.registry import default_algorithm
+from .engine import batching, jitted
+from .engine.budget import Budget, Clock, check_tolerances
+from .engine.measure import Measure
+from .engine.plan import make_plan
+from .engine.solution import INFEASIBLE, History, Solution, Status, one_solution
+from .engine.stopping import Limits
+from .export_c import CompiledSolver, compile_solver
 from .families.base import Family
-from .families.layout import Layout
-from .families.seen import Seen
-from .hashing import content_hash
+from .families.names import Layout
+from .families.parameter_range import Seen
+from .families.point import Point
 from .linalg.real import real_array
-from .measure import Measure
-from .plan import make_plan
-from .processes import require_jax
-from .run import Limits
+from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_schedule, constant
-from .solution import INFEASIBLE, History, Point, Solution, Status, one_solution
-from .training.train import Training
 
-if TYPE_CHECKING:
-    from .codegen import CompiledSolver
+
+@runtime_checkable
+class Learned(Protocol):
+    """What a solver takes from training, such as what `train` returns."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule to use."""
+        ...
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """Whose hyperparameters are learned."""
+        ...
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """How it was learned, as plain JSON."""
+        ...
+
+    @property
+    def seen(self) -> Seen | None:
+        """The range of the parameters that it was learned from."""
+        ...
 
 
 class Solver:
@@ -56,7 +80,7 @@ class Solver:
     def __init__(
         self,
         family: Family,
-        schedule: "Schedule | Training | None" = None,
+        schedule: "Schedule | Learned | None" = None,
         *,
         algorithm: Algorithm | None = None,
         safeguard: Literal["block", "step"] | None = "block",
@@ -64,9 +88,10 @@ class Solver:
         **values: float,
     ):
         require_jax()
-        self.family, self.record = family, None
+        self.family = family
+        self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
-        if isinstance(schedule, Training):
+        if isinstance(schedule, Learned):
             self.record, self.seen = schedule.record, schedule.seen
             algorithm = schedule.algorithm if algorithm is None else algorithm
             schedule = schedule.schedule
@@ -79,12 +104,12 @@ class Solver:
         check_schedule(self.schedule, hyperparameters, type(self.algorithm).__name__)
         if safeguard not in ("block", "step", None):
             raise ValueError(f"safeguard must be 'block', 'step' or None, got {safeguard!r}")
-        self.safeguard = safeguard
-        self.factors = _precision(factors, family, self.algorithm)
+        self.safeguard: Literal["block", "step"] | None = safeguard
+        self.factors: Literal["float32"] | None = _precision(factors, family, self.algorithm)
         precision = None if self.factors is None else np.dtype(self.factors)
         self.plan = make_plan(self.algorithm, family, self.schedule, safeguard, precision)
         leaves, structure = jax.tree.flatten((self.algorithm, family, self.plan))
-        self._leaves, self._key = tuple(leaves), programs.Key(structure)
+        self._leaves, self._key = tuple(leaves), jitted.Key(structure)
         # Bound methods of Equinox modules are pytrees and cost a traversal of the family at every call.
         self._encode, self._take, self._select, self._count, self._single = (
             functools.partial(getattr(type(family), name), family)
@@ -153,7 +178,7 @@ class Solver:
             raise ValueError("the batch is empty")
         if chunk is None:
             numbers = self.family.n + 2 * getattr(self.family, "m", 0)
-            chunk = devices.chunk(numbers, self.family.dtype.itemsize)
+            chunk = batching.chunk(numbers, self.family.dtype.itemsize)
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         start = None if warm_start is None else self._start(warm_start, (count,))
@@ -161,11 +186,11 @@ class Solver:
         def piece(index: int, width: int) -> "_Ended":
             # Padding with the last instance keeps the number of compiled shapes small.
             padded = np.minimum(np.arange(index, index + width), count - 1)
-            encoded = devices.spread(self._encode(self._select(parameters, padded)), self.family.instance_axis)
-            part = None if start is None else devices.spread(jax.tree.map(lambda a: a[..., padded], start), -1)
+            encoded = batching.spread(self._encode(self._select(parameters, padded)), self.family.instance_axis)
+            part = None if start is None else batching.spread(jax.tree.map(lambda a: a[..., padded], start), -1)
             return self._solve(encoded, part, limits, budget, clock, self._everywhere)
 
-        workers = devices.workers()
+        workers = batching.workers()
         pieces = _pieces(count, chunk, workers, len(jax.devices()))
         if workers > 1 and len(pieces) > 1:
             # The compiled program releases the interpreter, and pieces that fit the cache beat one wide product.
@@ -189,7 +214,7 @@ class Solver:
         start = None if warm_start is None else self._start(warm_start, (self._count(parameters),))
         encoded = self._encode(parameters)
         wide = self.family.dtype == np.float64
-        record = programs.recorded if wide else programs.visited
+        record = jitted.recorded if wide else jitted.visited
         found, safe = record(self._key, int(count), self._first(start), self._leaves, encoded, start)
         safeguarded = _flags(safe, self._count(parameters))
         if not wide:
@@ -208,12 +233,10 @@ class Solver:
     def compile(
         self, backend: Literal["c"] = "c", *, precision: Literal["double", "float"] = "double", method: str = "auto"
     ) -> "CompiledSolver | Solver":
-        """This solver as C, built with the machine's compiler and kept in the cache; see `longstep.codegen`.
+        """This solver as C, built with the machine's compiler and kept in the cache; see `longstep.export_c`.
 
         For one instance at a time it is many times faster. Without a compiler: a warning, and this solver itself.
         """
-        from .codegen import compile_solver
-
         return compile_solver(self, backend, precision, method)
 
     @property
@@ -229,17 +252,21 @@ class Solver:
         return content_hash(self.family.content_hash(), parts if self.factors is None else (*parts, self.factors))
 
     def save(self, path: "str | Path") -> None:
-        """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.files`."""
-        from .files import save_solver
-
-        save_solver(self, Path(path))
+        """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.saving`."""
+        parts = Parts(self.family, self.algorithm, self.schedule, self.safeguard, self.factors, self.record, self.seen)
+        save_parts(parts, Path(path))
 
     @staticmethod
     def load(path: "str | Path", *, family: Family | None = None) -> "Solver":
         """Read a solver that `save` wrote. A family made of Python functions must be passed again."""
-        from .files import load_solver
-
-        return load_solver(Path(path), family)
+        path = Path(path)
+        parts = load_parts(path, family)
+        options: dict[str, Any] = {"safeguard": parts.safeguard, "factors": parts.factors}
+        solver = checked(
+            path, "the solver", lambda: Solver(parts.family, parts.schedule, algorithm=parts.algorithm, **options)
+        )
+        solver.record, solver.seen = parts.record, parts.seen
+        return solver
 
     def __repr__(self) -> str:
         f = self.family
@@ -255,7 +282,7 @@ class Solver:
 
     @functools.cached_property
     def _everywhere(self) -> tuple:
-        return devices.everywhere(self._leaves)
+        return batching.everywhere(self._leaves)
 
     def _first(self, start: Point | None) -> int:
         return 0 if start is None or self.schedule.warm else len(self.schedule)
@@ -290,26 +317,26 @@ class Solver:
     ) -> "_Ended":
         first, max_iter = self._first(start), budget.max_iter
         if budget.fixed:
-            progress, point = programs.exactly(self._key, max_iter, first, leaves, encoded, start, limits)
+            progress, point = jitted.exactly(self._key, max_iter, first, leaves, encoded, start, limits)
         elif clock.limit is None:
-            progress, point = programs.whole(self._key, leaves, encoded, start, limits, first, max_iter)
+            progress, point = jitted.whole(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            progress, k = programs.opened(self._key, leaves, encoded, start, limits), 0
+            progress, k = jitted.opened(self._key, leaves, encoded, start, limits), 0
             # No step yet: this compiles, where it must, before the clock is started.
-            progress = programs.advanced(self._key, leaves, encoded, progress, limits, first, 0)
+            progress = jitted.advanced(self._key, leaves, encoded, progress, limits, first, 0)
             clock.start()
             # Chunks of steps that are short against any sensible limit, with a look at the clock between them.
             while k < max_iter and not clock.over() and np.any(np.asarray(progress.status) == Status.RUNNING):
                 k = min(k + max(int(np.asarray(limits.check_every)), 20), max_iter)
-                progress = programs.advanced(self._key, leaves, encoded, progress, limits, first, k)
-            point = programs.extracted(self._key, leaves, encoded, progress)
+                progress = jitted.advanced(self._key, leaves, encoded, progress, limits, first, k)
+            point = jitted.extracted(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter
         left = Status.TIME_LIMIT if timed_out else Status.ITERATION_LIMIT
         status = np.asarray(progress.status)
         status = np.where(status == Status.RUNNING, left, status)
         rays = None
         if np.isin(status, INFEASIBLE).any():
-            rays = programs.rays(self._key, leaves, encoded, progress)
+            rays = jitted.rays(self._key, leaves, encoded, progress)
         # Everything has its instances, if several, on the last axis here.
         return {
             "x": np.asarray(point.x),

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 import longstep as ls
-from longstep import programs
-from longstep.run import Plan, Problem, steps
+from longstep.engine import jitted
+from longstep.engine.loop import steps
+from longstep.engine.plan import Plan, Problem
+from longstep.families.point import Point
 from longstep.schedules.domain import Fixed, Interval
-from longstep.solution import Point
 from longstep.solver import Solver
 
 from ..helpers import CASES
@@ -192,7 +193,7 @@ def test_compilations_are_bounded(case):
     default = solver.schedule.steady
 
     def size():
-        return sum(f._cache_size() for f in (programs.whole, programs.opened, programs.advanced, programs.extracted))
+        return sum(f._cache_size() for f in (jitted.whole, jitted.opened, jitted.advanced, jitted.extracted))
 
     solver.solve_batch(case.parameters)
     solver.solve(case.parameters[0])

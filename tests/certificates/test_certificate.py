@@ -11,7 +11,7 @@ from scipy import stats
 import longstep as ls
 from longstep.certificates.document import CertificateError
 from longstep.certificates.sample import TOLERANCES, kl_upper
-from longstep.families.dataset import Split
+from longstep.data.dataset import Split
 from longstep.report.tables import comparison
 
 from ..helpers import random_qp

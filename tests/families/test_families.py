@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import longstep as ls
-from longstep.experiments import quadcopter
+from longstep.research.experiments import quadcopter
 
 from ..helpers import CONES, random_conic, random_qp
 

@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 
 import longstep as ls
-from longstep import storage
+from longstep._util import storage
+from longstep._util.storage import FileFormatError
 from longstep.certificates.document import CertificateError
-from longstep.codegen import Export
-from longstep.families.dataset import Split
-from longstep.families.seen import Seen
-from longstep.storage import FileFormatError
+from longstep.data.dataset import Split
+from longstep.export_c import Export
+from longstep.families.parameter_range import Seen
 
 Status = ls.Status
 

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from hypothesis import given
 
 import longstep as ls
+from longstep.families.equilibration import ruiz
 from longstep.linalg.factor import DiagonalInverse, Gram, Inverse, factorize, refinements_for, solve
 from longstep.linalg.matrix import DenseMatrix, SparseMatrix, make_matrix, two_norm
-from longstep.linalg.scaling import ruiz
 
 
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.2, 1.0])

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 import longstep as ls
 from longstep.algorithms.gradient import step_size
 from longstep.schedules.classical import leja_order
-from longstep.training.exact import (
+from longstep.training.closed_form.exact import (
     block_steps,
     exact_schedule,
     expected_losses,
@@ -21,7 +21,7 @@ from longstep.training.exact import (
     polynomial_steps,
     worst_case_rates,
 )
-from longstep.training.spectrum import EPS, Gaussian, Spectrum
+from longstep.training.closed_form.spectrum import EPS, Gaussian, Spectrum
 
 TOLERANCES = np.array([1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8])
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.experiments import kalman, quadcopter
-from longstep.families.dataset import Split
-from longstep.solution import Point
+from longstep.data.dataset import Split
+from longstep.families.point import Point
+from longstep.research.experiments import kalman, quadcopter
 from longstep.training import progressive
-from longstep.training.blocks import Block, Part, Unknowns
+from longstep.training.block import Block, Part, Unknowns
 from longstep.training.instances import gather
 from longstep.training.losses import resolve_loss
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..families.base import Family
+from ..families.point import Point
 from ..schedules.domain import Hyperparameter
-from ..solution import Point, Residuals
+from .residuals import Residuals
 
 Theta: TypeAlias = dict[str, Float[Array, ""]]
 

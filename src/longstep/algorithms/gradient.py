@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from ..families.base import Family
+from ..families.point import Point
 from ..families.smooth import Differentiable
 from ..linalg.matrix import max_norm, two_norm
 from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive, Real
-from ..solution import Point, Residuals
 from .base import Algorithm
+from .residuals import Residuals
 
 
 class GradientState(eqx.Module):

@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..families.base import Family
-from ..families.qp import QP
+from ..families.point import Point
+from ..families.quadratic_program import QP
 from ..linalg.factor import factorize, solve
 from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..schedules.domain import Hyperparameter, Interval, Positive
-from ..solution import Point, Residuals
 from .base import Algorithm
+from .residuals import Residuals
 
 
 class OSQPState(eqx.Module):

@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..cones.product import after
 from ..families.base import Family
 from ..families.conic import Conic, ConicInstance
-from ..linalg.cones import after
+from ..families.point import Point
 from ..linalg.factor import factorize, solve
 from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..schedules.domain import Hyperparameter, Interval, Positive
-from ..solution import Point, Residuals
 from .base import Algorithm
+from .residuals import Residuals
 
 
 class SCSState(eqx.Module):

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from ..evaluation import Metric, evaluate, trained_instances
-from ..families.dataset import Split
-from ..method import Method
+from ..data.dataset import Split
+from ..evaluation.evaluate import Metric, evaluate, trained_instances
+from ..evaluation.method import Method
 from ..solver import Solver
 from .document import CertificateError, Document, number, text, texts, whole
 from .rates import steady_state_statement

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from .. import storage
-from ..hashing import content_hash
+from .._util import storage
+from .._util.hashing import content_hash
 
 _VERSION = 1
 

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._util.versions import versions
 from ..families.smooth import Quadratic
 from ..solver import Solver
-from ..versions import versions
 from .document import CertificateError, Document, number, text, texts, whole
 from .performance import worst_case
 from .rates import SteadyStateStatement, guarded_rate, steady_state_statement, worst_case_rate

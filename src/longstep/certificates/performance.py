@@ -19,10 +19,10 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
+from .._util.progress import Bar
 from ..algorithms.base import Algorithm
 from ..algorithms.gradient import GradientDescent, HeavyBall
 from ..algorithms.proximal import AcceleratedProximalGradient, ProximalGradient
-from ..progress import Bar
 from ..schedules.schedule import Schedule
 
 Criterion: TypeAlias = Literal["objective", "distance", "gradient"]

@@ -12,8 +12,8 @@ from ..families.base import Family
 from ..families.smooth import Quadratic
 from ..schedules.domain import Domain, Interval, Positive
 from ..schedules.schedule import Schedule
-from ..training.exact import worst_case_rates
-from ..training.spectrum import Spectrum, curved
+from ..training.closed_form.exact import worst_case_rates
+from ..training.closed_form.spectrum import Spectrum, curved
 
 # Points per degree of the polynomial, for the maximum over an interval.
 _DENSITY = 512

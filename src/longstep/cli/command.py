@@ -66,7 +66,7 @@ def library(cache: Path | None = None) -> Any:
     jax.config.update("jax_enable_x64", True)
     import longstep
 
-    from ..storage import cache_folder
+    from .._util.storage import cache_folder
 
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder(cache_option(cache), "jax")))
@@ -101,7 +101,7 @@ def sentence(error: BaseException) -> str:
 
 def _mistakes() -> tuple[type[Exception], ...]:
     """Errors that say what is wrong with what was given: files, data, models, memory, missing packages."""
-    from ..families.optima import InaccurateReferenceError
+    from ..data.optima import InaccurateReferenceError
 
     # FileFormatError and CertificateError are ValueErrors.
     return ValueError, OSError, MemoryError, ImportError, InaccurateReferenceError

@@ -6,7 +6,7 @@ from typing import Any
 
 def parameters_of(solver: Any, samples: Path) -> Any:
     """The instances of a file, one a row."""
-    from ..families.samples import read_samples
+    from ..data.samples import read_samples
 
     layout = solver.family.layout
     if layout is None:
@@ -21,7 +21,7 @@ def split_of(
     solver: Any, samples: Path, name: str, metric: str | None, cache: Any, progress: bool, iid: bool = False
 ) -> Any:
     """The instances of a file as a split, with optima where the metric needs them."""
-    from ..families.dataset import Dataset
+    from ..data.dataset import Dataset
 
     options = {"references": [name] if metric == "suboptimality" else [], "cache": cache, "progress": progress}
     return Dataset.from_parameters(solver.family, {name: parameters_of(solver, samples)}, iid=iid, **options)[name]

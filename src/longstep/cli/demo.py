@@ -19,7 +19,7 @@ def demo(
         library()
         from rich.console import Console
 
-        from ..demo import require_packages, run
+        from ..research.demo import require_packages, run
 
         require_packages()
 

@@ -19,8 +19,8 @@ def doctor(cache: Cache = None, as_json: Json = False, quiet: Quiet = False) -> 
     """Show versions, devices, C compilers, memory and the cache: what to send with a question."""
     with Output(as_json, quiet) as output:
         ls = library(cache)
-        from ..memory import available
-        from ..storage import cache_folder
+        from .._util.memory import available
+        from .._util.storage import cache_folder
 
         folder = cache_folder(cache_option(cache), "")
         assert folder is not None  # as it is only for False
@@ -40,7 +40,7 @@ def doctor(cache: Cache = None, as_json: Json = False, quiet: Quiet = False) -> 
 
 
 def _text(found: dict[str, Any]) -> str:
-    from ..memory import in_words
+    from .._util.memory import in_words
 
     works = "works" if found["float64"] else "does not work: longstep needs it, or families with dtype='float32'"
     cache = found["cache"]

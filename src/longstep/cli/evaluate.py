@@ -39,7 +39,7 @@ def evaluate(
 
 def _methods(ls: Any, solver: Any) -> dict[str, Any]:
     """The solver, the best constant where training left it in the record, and the defaults."""
-    from ..baselines.classical import vanilla
+    from ..evaluation.scheduled import vanilla
 
     if solver.record is None:
         return {"this solver": solver, "defaults": vanilla(solver.family)}

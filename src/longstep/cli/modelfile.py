@@ -49,8 +49,8 @@ def _run(path: Path) -> dict[str, Any]:
 
 
 def _problem(path: Path, names: dict[str, Any]) -> Any:
+    from ..cvxpy.model import Model
     from ..families.base import Family
-    from ..families.cvxpy.model import Model
 
     if "problem" not in names:
         raise ModelError(f"{path} defines no `problem`: give your cvxpy.Problem that name")

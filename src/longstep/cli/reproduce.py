@@ -64,8 +64,8 @@ def reproduce(
         if regularization is not None and experiment is not Name.LOGISTIC:
             raise ValueError("--regularization is for the logistic experiment alone")
         library(cache)
-        from ..experiments.experiment import Options
-        from ..experiments.reproduce import NAMES, reproduce
+        from ..research.experiments.experiment import Options
+        from ..research.experiments.reproduce import NAMES, reproduce
 
         options = Options(
             size=size.value,

@@ -36,7 +36,7 @@ def solve(
     """
     with Output(as_json, quiet) as output:
         ls = library()
-        from ..families.tables import write_solutions
+        from ..data.tables import write_solutions
 
         loaded = ls.Solver.load(solver)
         x = parameters_of(loaded, parameters)

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from ..hashing import content_hash
+from .._util.hashing import content_hash
 from ..linalg.real import check_real, plain_array, real_array
-from .layout import Layout
+from .names import Layout
 
 # Bounds at least this large are infinite, as in OSQP. A little under 1e20, the usual stand-in for infinity, because
 # files have often been through arithmetic.

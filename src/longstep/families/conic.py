@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..linalg.cones import Cones
+from ..cones.product import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
 from .affine import Affine, WorkingMap, working_map
 from .base import checked, columns, optional_vector, resolve_dtype
-from .layout import Layout, check_layout
-from .matrices import ConstrainedFamily, Equilibrated, Host, Matrices, check_matrices
+from .constrained import ConstrainedFamily, Host, check_matrices
+from .equilibration import Equilibrated, Matrices
+from .names import Layout, check_layout
 
 
 class ConicInstance(eqx.Module):
@@ -75,7 +76,7 @@ class Conic(ConstrainedFamily):
         self.parameter = parameter
         check_layout(layout, self.n, parameter)
         self.host = Host(square, rows, values, bool(equilibrate), layout=layout)
-        scaled = Equilibrated(self.host, cones.blocks(), None)
+        scaled = Equilibrated(square, rows, cones.blocks(), None, equilibrate=self.host.equilibrate)
         everything = np.arange(self.m)
         self.matrices = scaled.matrices(self.dtype, everything, alike=cones.zero in (0, self.m))
         self.mapped = working_map(

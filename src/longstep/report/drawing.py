@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ..certificates.certificate import Certificate
 from ..certificates.rounding import percent
-from ..evaluation import FLOOR, Evaluation
+from ..evaluation.evaluate import FLOOR, Evaluation
 from ..schedules.schedule import Schedule
 from .style import COLOURS, DASHES, MARKERS, Entry
 

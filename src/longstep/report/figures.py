@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import storage
+from .._util import storage
 from ..certificates.certificate import Certificate
-from ..evaluation import Evaluation
+from ..evaluation.evaluate import Evaluation
 from ..schedules.schedule import Schedule
 from ..training.train import Training
 from .drawing import draw_band, draw_certificate, draw_means, draw_schedule, draw_worst, frame, label_ends, log_limits

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import storage
+from .._util import storage
 from ..certificates.certificate import Certificate
-from ..evaluation import Evaluation
-from ..families.cvxpy import Model
-from ..families.dataset import Dataset
-from ..forecast import Forecast
+from ..cvxpy import Model
+from ..data.dataset import Dataset
+from ..engine.forecast import Forecast
+from ..evaluation.evaluate import Evaluation
 from ..solver import Solver
 from ..training.train import Training
 from .tables import Table, comparison

@@ -11,7 +11,7 @@ from scipy import stats
 
 from ..certificates.certificate import Certificate, Claim
 from ..certificates.rounding import percent, shortened
-from ..evaluation import TOLERANCES, Evaluation
+from ..evaluation.evaluate import TOLERANCES, Evaluation
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from .. import storage
+from .._util import storage
 from .progressive import Learned
 
 _KIND, _VERSION = "training", 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..plan import make_plan
+from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
 from .progressive import Learned, Progressive
 from .walk import Candidate

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
+from ..data.dataset import Dataset, Split
+from ..engine.jitted import Key
 from ..families.base import Family
-from ..families.dataset import Dataset, Split
-from ..hashing import content_hash
-from ..programs import Key
-from ..solution import Point
-from .blocks import take_columns
+from ..families.point import Point
+from .block import take_columns
 from .losses import Loss, Task
 
 Start: TypeAlias = "str | Callable[[Any], Point] | None"

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..solution import Point
-from .blocks import Block, Part, Unknowns, Values, single, take_columns
+from ..families.point import Point
+from .block import Block, Part, Unknowns, Values, single, take_columns
+from .constant import best_constant, constant_errors
 from .losses import TAILED, Errors, Loss, Task
 from .optimize import Minimum, minimise
-from .search import best_constant, constant_errors
 from .walk import NEAR, Walk
 
 Report = Callable[[float], None]

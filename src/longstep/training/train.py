@@ -9,26 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from .. import storage
+from .._util import storage
+from .._util.hashing import content_hash
+from .._util.progress import Bar
+from .._util.threads import one_blas_thread
+from .._util.versions import versions
 from ..algorithms.base import Algorithm
-from ..algorithms.default import default_algorithm
+from ..algorithms.registry import default_algorithm
+from ..data.dataset import Split
 from ..families.base import Family
-from ..families.dataset import Split
-from ..families.seen import Seen
-from ..hashing import content_hash
-from ..progress import Bar
+from ..families.parameter_range import Seen
 from ..schedules.domain import Hyperparameter
 from ..schedules.lengths import block_lengths
 from ..schedules.schedule import Schedule, check_schedule
-from ..threads import one_blas_thread
-from ..versions import versions
 from .checkpoint import Checkpoint
-from .closed import closed_form
+from .closed_form.spectrum import Gaussian
+from .closed_form.train import closed_form
 from .compare import Comparison, compare
 from .instances import Instances, Start, gather, training_split
 from .losses import Loss, resolve_loss
 from .progressive import Learned, Progressive, Settings
-from .spectrum import Gaussian
 
 # Part of every cache key: raise it when the same settings give another schedule.
 _VERSION = 4

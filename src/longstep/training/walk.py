@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..schedules.schedule import Schedule
-from .blocks import Values
+from .block import Values
 
 # At so many blocks of the steady state the constant must not be better either.
 NEAR = 5

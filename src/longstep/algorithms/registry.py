@@ -1,0 +1,27 @@
+"""The algorithms that longstep has, by name, and which of them solves a family unless the user says otherwise."""
+
+from ..families.base import Family
+from .base import Algorithm
+from .gradient import GradientDescent, HeavyBall
+from .osqp import OSQP
+from .proximal import AcceleratedProximalGradient, ProximalGradient
+from .scs import SCS
+
+# Of the algorithms for a kind of family, the first is its default.
+REGISTERED: tuple[type[Algorithm], ...] = (
+    OSQP,
+    SCS,
+    ProximalGradient,
+    AcceleratedProximalGradient,
+    GradientDescent,
+    HeavyBall,
+)
+BY_NAME: dict[str, type[Algorithm]] = {algorithm.__name__: algorithm for algorithm in REGISTERED}
+
+
+def default_algorithm(family: Family) -> Algorithm:
+    """OSQP for QP, SCS for Conic, proximal gradient for Composite, gradient descent for Smooth and Quadratic."""
+    for algorithm in REGISTERED:
+        if isinstance(family, algorithm.family_type):
+            return algorithm()
+    raise TypeError(f"no algorithm is known for {type(family).__name__}")

@@ -1,0 +1,1 @@
+"""The cones of conic programs, one file each, and their product."""

@@ -1,0 +1,237 @@
+"""A family from a CVXPY problem, with the way from named parameters to it and from its solutions back."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float
+
+from .._util.hashing import content_hash
+from ..engine.solution import Solution, Status
+from ..families.affine import Affine
+from ..families.base import Family
+from ..families.conic import Conic
+from ..families.names import Layout
+from ..families.point import Point
+from ..families.quadratic_program import QP
+from ..linalg.matrix import to_csr
+from .rows import Rows
+
+if TYPE_CHECKING:
+    from ..export_c import CompiledSolver
+    from ..solver import Solver
+
+
+def from_cvxpy(
+    problem: Any,
+    *,
+    form: Literal["qp", "conic"] | None = None,
+    equilibrate: bool = True,
+    dtype: Any = "float64",
+) -> "Model":
+    """The family of a CVXPY problem: its instances are the values of its parameters.
+
+    The problem must follow CVXPY's rules for parameters (DPP), and the parameters may enter linear costs, right-hand
+    sides and bounds only: instances share P and A. Quadratic programs become a QP family in OSQP's form, others a
+    Conic family in SCS's, unless `form` says otherwise. CVXPY compiles the problem once, here; then x ↦ (q, l, u), or
+    (b, c), is one sparse matrix.
+
+    >>> import cvxpy as cp, numpy as np
+    >>> x, c = cp.Variable(2, name="x"), cp.Parameter(2, name="c")
+    >>> model = from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + c @ x), [x >= -1]))
+    >>> model.family.n, model.columns
+    (2, ['c[0]', 'c[1]'])
+    >>> from longstep import Solver
+    >>> solution = Solver(model.family).solve(model.stack({"c": [1.0, 4.0]}), eps_abs=1e-8, eps_rel=1e-8)
+    >>> bool(np.allclose(model.unpack(solution)["x"], [-0.5, -1.0], atol=1e-5))
+    True
+    """
+    cp = _cvxpy()
+    from .interface import ConicInterface, QPInterface
+    from .leaves import parameter_blocks, variable_blocks
+    from .program import compile_problem, parametric
+    from .refusals import check_problem, is_qp
+
+    if form not in (None, "qp", "conic"):
+        raise ValueError(f"form must be 'qp', 'conic' or None, got {form!r}")
+    check_problem(problem)
+    # A problem of our own over the same objects: the user's keeps what CVXPY compiled for other solvers.
+    own = cp.Problem(problem.objective, problem.constraints)
+    chosen = form or ("qp" if is_qp(own) else "conic")
+    interface = QPInterface if chosen == "qp" else ConicInterface
+    compiled = compile_problem(own, interface(), chosen)
+    data = parametric(own, compiled)
+    parameters, S = parameter_blocks(own, compiled)
+    layout = Layout(
+        parameters,
+        variable_blocks(own, compiled),
+        sign=-1 if isinstance(problem.objective, cp.Maximize) else 1,
+        constant=data.d,
+        offset=data.m_d @ S,
+    )
+    make = _qp if chosen == "qp" else _conic
+    family, rows = make(data, S, layout=layout, equilibrate=equilibrate, dtype=dtype)
+    return Model(family, rows, own, compiled, interface, S)
+
+
+class Model:
+    """A CVXPY problem as a family. Made by `from_cvxpy`.
+
+    `family` is a QP or a Conic whose parameter is the vector x of all parameter values (`layout` says in which order);
+    `stack` makes x from named values, `unpack` and `duals` go back from a solution.
+    """
+
+    def __init__(self, family: "QP | Conic", rows: Rows, problem: Any, compiled: Any, interface: Any, S: Any):
+        from .program import structure
+
+        assert family.layout is not None
+        self.family, self.layout, self.rows, self.problem = family, family.layout, rows, problem
+        self._compiled, self._interface = compiled, interface
+        self._pick = S.indices[S.indptr[:-1]]
+        self._parts = structure(compiled.program)
+
+    @property
+    def columns(self) -> list[str]:
+        """A name for every entry of x: `mu[0]`, `C[0,1]`, `price`."""
+        return self.layout.columns
+
+    def stack(self, named: Mapping[Any, Any]) -> Float[np.ndarray, "*N size"]:
+        """Values by parameter name (or by cvxpy.Parameter) as x (size,), or (N, size) where they have N instances."""
+        return self.layout.stack({k if isinstance(k, str) else k.name(): v for k, v in named.items()})
+
+    def parameters_now(self) -> Float[np.ndarray, " size"]:
+        """x from the values that the problem's parameters have now."""
+        values = {p.name(): _value(p) for p in self.problem.parameters()}
+        missing = [name for name, value in values.items() if value is None]
+        if missing:
+            raise ValueError(f"the parameter {', '.join(map(repr, missing))} has no value yet: set its .value")
+        return self.layout.stack(values)
+
+    def unpack(self, solution: "Solution | Point", index: int | None = None) -> dict[str, np.ndarray]:
+        """The variables' values by name, in their CVXPY shapes; with a leading axis for a batch without an index."""
+        return self.layout.unpack(solution, index)
+
+    def duals(self, solution: Solution, index: int | None = None) -> dict[int, Any]:
+        """Dual values by constraint id, as `constraint.dual_value` would be; with a leading axis for a batch.
+
+        CVXPY's own inversion makes them, instance by instance.
+        """
+        if not isinstance(solution.status, Status):
+            if index is None:
+                each = [self.duals(solution, k) for k in range(len(solution))]
+                return {key: _stacked([values[key] for values in each]) for key in each[0]}
+            solution = solution[index]
+        assert solution.y is not None
+        full = dataclasses.replace(solution, y=self.rows.expand(solution.y), status=Status.SOLVED)
+        found = self._compiled.chain.invert(full, list(self._compiled.inverse))
+        return {
+            c.id: _dual_value(c, found.dual_vars[c.id]) for c in self.problem.constraints if c.id in found.dual_vars
+        }
+
+    def cvxpy_solver(self, solver: "Solver | CompiledSolver", **options: Any) -> Any:
+        """A solver for `problem.solve(solver=…)` out of a longstep Solver of this family, as it is or compiled.
+
+        It sets values, duals and status of the problem it was made for, or of the same problem built again, and
+        refuses others. `options` are defaults for `Solver.solve`; `problem.solve(solver=…, eps_abs=…)` overrides them.
+        The status is `user_limit` where the tolerances are not met, with the point that was reached.
+        """
+        if not _same(solver.family, self.family):
+            raise ValueError("the solver is for another family than this model's: make it with Solver(model.family, …)")
+        return self._interface(solver, self._parts, lambda v: v[self._pick], self.rows.expand, options)
+
+    def structure_hash(self) -> str:
+        """A SHA-256 of the compiled problem: equal for the same problem built again, in whatever process."""
+        return content_hash(type(self.family).__name__, self._parts)
+
+    def __repr__(self) -> str:
+        f = self.family
+        return f"Model({type(f).__name__}, n={f.n}, m={f.m}, {self.layout.size} parameter entries: " + (
+            f"{', '.join(self.layout.parameters)})"
+        )
+
+
+def _cvxpy() -> Any:
+    try:
+        import cvxpy
+    except ImportError:
+        raise ImportError("from_cvxpy needs CVXPY: pip install cvxpy") from None
+    return cvxpy
+
+
+def _qp(data: Any, S: sp.csc_array, **options: Any) -> tuple[QP, Rows]:
+    """Equality rows Ax + b = 0 and inequality rows Ax + b ≥ 0 as l ≤ Ax ≤ u, the latter with their sign turned."""
+    m, k = data.A.shape[0], data.rows
+    turn = sp.diags_array(np.where(np.arange(m) < k, 1.0, -1.0))
+    A, u, moving = to_csr(turn @ data.A), -(turn @ data.b), to_csr(-(turn @ data.M_b @ S))
+    rows = Rows.paired(A, u, moving, k)
+    equalities, both = rows.own < k, rows.two_sided
+    l = np.where(equalities, u[rows.own], -np.inf)
+    l[both] = -u[rows.opposite[both]]
+    # Opposite rows move alike, equalities on both sides.
+    lower = sp.diags_array((equalities | both).astype(float)) @ moving[rows.own]
+    maps = _maps(q=data.M_q @ S, l=lower, u=moving[rows.own])
+    family = QP(
+        data.P, A[rows.own], q=data.q, l=l, u=u[rows.own], equalities=equalities, parameter=maps, **options
+    )  # fmt: skip
+    return family, rows
+
+
+def _conic(data: Any, S: sp.csc_array, **options: Any) -> tuple[Conic, Rows]:
+    """Rows Ax + b ∈ K as (−A)x + s = b, s ∈ K."""
+    maps = _maps(b=data.M_b @ S, c=data.M_q @ S)
+    family = Conic(data.P, -data.A, data.cones, b=data.b, c=data.q, parameter=maps, **options)
+    return family, Rows.separate(family.m)
+
+
+def _maps(**matrices: Any) -> Affine:
+    moving = {name: M for name, M in matrices.items() if abs(M).sum() > 0}
+    if not moving:
+        raise ValueError("no parameter changes the constraints or the cost of any variable: all instances are the same")
+    return Affine(**moving)
+
+
+def _value(parameter: Any) -> Any:
+    sparse = getattr(parameter, "sparse_idx", None) is not None
+    return parameter.value_sparse if sparse else parameter.value
+
+
+def _dual_value(constraint: Any, raw: Any) -> Any:
+    """The value in the constraint's own format, with the constraint left as it was."""
+    before = [dual.value for dual in constraint.dual_variables]
+    constraint.save_dual_value(raw)
+    found = constraint.dual_value
+    for dual, value in zip(constraint.dual_variables, before, strict=True):
+        dual.save_value(value)
+    return found
+
+
+def _stacked(values: list) -> Any:
+    if isinstance(values[0], list | tuple):
+        return [np.stack([value[k] for value in values]) for k in range(len(values[0]))]
+    return np.stack(values)
+
+
+def _same(first: Family, second: Family) -> bool:
+    """Whether two families are the same problem, up to the last bits in which machines differ."""
+    if type(first) is not type(second) or not isinstance(first, QP | Conic) or not isinstance(second, QP | Conic):
+        return False
+    if first.problem_hash() == second.problem_hash():
+        return True
+    ours, theirs = _numbers(first), _numbers(second)
+    return ours.keys() == theirs.keys() and all(
+        ours[k].shape == theirs[k].shape and np.allclose(ours[k], theirs[k], rtol=1e-9, atol=1e-9) for k in ours
+    )
+
+
+def _numbers(family: "QP | Conic") -> dict[str, np.ndarray]:
+    """Everything that defines a family of matrices, by name."""
+    found = {"P": family.P.toarray(), "A": family.A.toarray()}
+    found |= {name: value for name, value in family.host.values.items() if value is not None}
+    if family.parameter is not None:
+        found |= {f"map of {name}": M.toarray() for name, M in family.parameter.matrices.items()}
+    if isinstance(family, Conic):
+        k = family.cones
+        found["cones"] = np.array([k.zero, k.nonnegative, len(k.second_order), *k.second_order, *k.semidefinite])
+    return found

@@ -1,0 +1,191 @@
+"""CVXPY's parametric program as plain matrices: one column of each for every entry of the parameter x.
+
+For a DPP problem CVXPY's canonicalization is affine in the parameters. It keeps it as sparse tensors, one column for
+every entry of the vector v of all parameter values and a last one for the constant:
+
+    vec(P) = T_P (v, 1),   (q, d) = T_q (v, 1),   vec([A, b]) = T_A (v, 1).
+
+Where T_P and the part of T_A that is A have nothing but a last column, the problems of all parameters share P and A.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from cvxpy.error import SolverError
+
+from .._util.hashing import content_hash
+from ..cones.product import Cones
+from ..linalg.matrix import to_csr
+from .refusals import refuse_form, refuse_matrix
+
+# What CVXPY calls variables and parameters that the user did not name: a counter, which another process counts anew.
+_COUNTED = re.compile(r"(var|param)\d+")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What CVXPY made of a problem for one of the interfaces, and how it takes a solution back."""
+
+    program: Any
+    chain: Any
+    inverse: list
+
+
+def compile_problem(problem: Any, interface: Any, form: str) -> Compiled:
+    """CVXPY's own reductions, up to the parametric program."""
+    with _valued(problem):
+        try:
+            data, chain, inverse = problem.get_problem_data(interface)
+        except SolverError as error:
+            raise refuse_form(problem, form, error) from error
+    return Compiled(data["param_prob"], chain, inverse)
+
+
+@contextlib.contextmanager
+def _valued(problem: Any) -> Iterator[None]:
+    """CVXPY computes the matrices of one instance on its way, for which every parameter must have some value."""
+    missing = [p for p in problem.parameters() if not _has_value(p)]
+    for parameter in missing:
+        parameter.save_value(np.ones(parameter.shape))
+    try:
+        yield
+    finally:
+        for parameter in missing:
+            parameter.save_value(None)
+
+
+def _has_value(parameter: Any) -> bool:
+    if not isinstance(parameter, cp.CallbackParam):
+        return parameter._value is not None
+    try:
+        return parameter.value is not None
+    except Exception as error:
+        raise ValueError(
+            f"parameter {parameter.name()!r} has no value, because its callback fails ({error}). "
+            "Give the parameters that it reads a value first"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Parametric:
+    """minimise ½x'Px + (q + M_q v)'x + d + m_d'v with the rows Ax + b + M_b v in zero, nonnegative and other cones.
+
+    v is the vector of all parameter values as CVXPY orders it.
+    """
+
+    P: sp.csr_array
+    A: sp.csr_array
+    q: np.ndarray
+    M_q: sp.csr_array
+    b: np.ndarray
+    M_b: sp.csr_array
+    d: float
+    m_d: np.ndarray
+    cones: Cones
+
+    @property
+    def rows(self) -> int:
+        """The number of equality rows, which come first."""
+        return self.cones.zero
+
+
+def parametric(problem: Any, compiled: Compiled) -> Parametric:
+    """The matrices of a compiled problem; refused where a parameter has entries in P or A."""
+    prog = compiled.program
+    n, last = prog.x.size, prog.total_param_size
+    T_q, T_A = sp.csc_array(_linear_cost(prog)), sp.csc_array(prog.A)
+    m = T_A.shape[0] // (n + 1)
+    T_P = sp.csc_array((n * n, last + 1)) if prog.P is None else sp.csc_array(prog.P)
+    _check_fixed(problem, compiled, T_P[:, :last], "P")
+    _check_fixed(problem, compiled, T_A[: m * n, :last], "A")
+    P = T_P[:, [last]].reshape((n, n), order="F")
+    A = T_A[: m * n, [last]].reshape((m, n), order="F")
+    dims = getattr(prog, "cone_dims", None)
+    zero = sum(c.size for c in prog.constraints if type(c).__name__ == "Zero")
+    cones = Cones(zero, m - zero) if dims is None else Cones(dims.zero, dims.nonneg, dims.soc, dims.psd)
+    return Parametric(
+        P=to_csr(P),
+        A=to_csr(A),
+        q=T_q[:n, [last]].toarray().ravel(),
+        M_q=to_csr(T_q[:n, :last]),
+        b=T_A[m * n :, [last]].toarray().ravel(),
+        M_b=to_csr(T_A[m * n :, :last]),
+        d=float(T_q[[n], [last]].sum()),
+        m_d=T_q[[n], :last].toarray().ravel(),
+        cones=cones,
+    )
+
+
+def _linear_cost(prog: Any) -> Any:
+    """T_q, which cone programs called c before CVXPY 1.7."""
+    return prog.q if hasattr(prog, "q") else prog.c
+
+
+def _check_fixed(problem: Any, compiled: Compiled, tensor: Any, matrix: str) -> None:
+    tensor.eliminate_zeros()
+    moving = np.flatnonzero(np.diff(tensor.indptr))
+    if moving.size:
+        final = final_ids(compiled.chain, "param")
+        for parameter in problem.parameters():
+            (own,) = final.get(parameter.id, [parameter.id])
+            column = compiled.program.param_id_to_col[own]
+            size = compiled.program.param_id_to_size[own]
+            if ((moving >= column) & (moving < column + size)).any():
+                raise refuse_matrix(problem, parameter, matrix)
+
+
+def final_ids(chain: Any, kind: str) -> dict[int, list[int]]:
+    """The ids under which the parametric program knows leaves that CVXPY's reductions replaced (since 1.9)."""
+    compose = getattr(chain, f"compose_{kind}_id_map", None)
+    return {} if compose is None else compose()
+
+
+def parameter_vector(prog: Any) -> np.ndarray:
+    """The current v."""
+    v = np.zeros(prog.total_param_size)
+    for parameter in prog.parameters:
+        value = parameter.value
+        dense = np.asarray(value.toarray() if sp.issparse(value) else value, np.float64)
+        column = prog.param_id_to_col[parameter.id]
+        v[column : column + parameter.size] = dense.ravel(order="F")
+    return v
+
+
+def structure(prog: Any) -> dict[str, str]:
+    """Hashes of everything that makes two compiled problems the same family, by part; no counters, no ids.
+
+    Numbers count to nine digits of the largest one beside them, so that another machine's last bit does not matter.
+    """
+    last = prog.total_param_size
+    layout = [(prog.param_id_to_col[p.id], _name(p), p.shape) for p in prog.parameters]
+    return {
+        "sizes": content_hash(prog.x.size, last, [(type(c).__name__, c.size) for c in prog.constraints]),
+        "parameters": content_hash(sorted(layout, key=lambda entry: entry[0])),
+        "variables": content_hash([(_name(v), v.shape) for v in prog.variables]),
+        "quadratic cost": "" if prog.P is None else _rounded(prog.P),
+        "linear cost": _rounded(_linear_cost(prog)),
+        "constraints": _rounded(prog.A),
+    }
+
+
+def _name(leaf: Any) -> str | None:
+    return None if _COUNTED.fullmatch(leaf.name()) else leaf.name()
+
+
+def _rounded(tensor: Any) -> str:
+    # By columns: the tensor has as many rows as A has entries, zeros included.
+    matrix = sp.csc_array(tensor, copy=True)
+    matrix.sum_duplicates()
+    largest = float(f"{np.abs(matrix.data).max(initial=0.0):.9g}")
+    # A power of two divides without rounding.
+    exponent = int(np.ceil(np.log2(largest))) if 0 < largest < np.inf else 0
+    matrix.data = np.round(matrix.data / 2.0**exponent, 9) + 0.0
+    matrix.eliminate_zeros()
+    indices = (array.astype(np.int64) for array in (matrix.indptr, matrix.indices))
+    return content_hash(exponent, tuple(matrix.shape), *indices, matrix.data)

@@ -1,0 +1,1 @@
+"""Instances: datasets, their reference optima, samples from files, tables into files."""

@@ -1,0 +1,322 @@
+"""Reference optima of many instances: in parallel, with a progress bar, cached on disk, resumable."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+import scipy.sparse as sp
+
+from .._util import storage
+from .._util.hashing import content_hash
+from .._util.progress import Bar
+from ..families.base import Family
+from ..families.composite import Composite
+from ..families.conic import Conic
+from ..families.quadratic_program import QP
+from ..families.smooth import Quadratic, Smooth
+from .optima import Optimum, conic_optimum, qp_optimum, quadratic_optimum, require, symmetric_solver
+
+# Part of every cache key: raise it when the meaning of a stored optimum changes.
+_CACHE_VERSION = 1
+_CHUNK = 16
+
+
+@dataclass(frozen=True)
+class Optima:
+    """Optima of N instances: x (N, n), y and s (N, m) or None, value (N,), error (N,) the relative KKT errors."""
+
+    x: np.ndarray
+    y: np.ndarray | None
+    s: np.ndarray | None
+    value: np.ndarray
+    error: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def select(self, index: np.ndarray) -> "Optima":
+        """Some of them."""
+        parts = (self.x, self.y, self.s, self.value, self.error)
+        return Optima(*(None if a is None else a[index] for a in parts))  # type: ignore
+
+
+def solve_references(
+    family: Family,
+    parameters: Any,
+    *,
+    accuracy: float = 1e-8,
+    cache: "str | Path | bool" = True,
+    jobs: int = -1,
+    progress: bool = True,
+) -> Optima:
+    """Trusted optima of N parameters; one that misses the accuracy (a relative KKT error) raises an error.
+
+    QP and Conic go to Clarabel (a QP is then solved exactly on its active rows), Quadratic to the normal equations,
+    Composite to accelerated proximal gradient and Newton on the active coordinates, Smooth to Newton. Finished
+    chunks are kept in `cache` (True: the folder in LONGSTEP_CACHE, else ~/.cache/longstep; False: none), so
+    a second call is instant and an interrupted one goes on where it was. `jobs` and any `joblib.parallel_config`
+    around the call say where the work is done.
+    """
+    count = family.count(parameters)
+    if count == 0:
+        raise ValueError("there are no parameters to solve for")
+    folder = storage.cache_folder(cache, "references")
+    starts = list(range(0, count, _CHUNK))
+    parts: dict[int, Optima] = {}
+    key = "" if folder is None else content_hash("references", _CACHE_VERSION, family.content_hash(), accuracy)
+    files = {}
+    for start in starts:
+        if folder is not None:
+            part = family.select(parameters, np.arange(start, min(start + _CHUNK, count)))
+            files[start] = folder / f"{content_hash(key, _plain(part))}.optima"
+            found = _load(files[start])
+            if found is not None:
+                parts[start] = found
+    missing = [start for start in starts if start not in parts]
+    with Bar("reference optima", count, progress and bool(missing)) as advance:
+        advance(sum(map(len, parts.values())))
+        ranges = [(start, min(start + _CHUNK, count)) for start in missing]
+        for start, optima in zip(missing, _compute(family, parameters, ranges, accuracy, jobs), strict=True):
+            parts[start] = optima
+            if folder is not None:
+                _store(files[start], optima)
+            advance(len(optima))
+    return _join([parts[start] for start in starts])
+
+
+def _compute(family: Family, parameters: Any, ranges: list, accuracy: float, jobs: int) -> Iterator[Optima]:
+    """The optima of ranges of parameters, in order, as they are done."""
+    if not ranges:
+        return iter(())
+    import joblib
+
+    work, place = _worker(family)
+
+    def arguments(start: int, end: int) -> Any:
+        return place(family.select(parameters, np.arange(start, end))), start, accuracy
+
+    tasks = (joblib.delayed(work)(*arguments(*r)) for r in ranges)
+    # What runs JAX stays in this process, whose precision switch it needs; the rest may run anywhere.
+    options = {"require": "sharedmem"} if isinstance(family, Composite | Smooth) else {}
+    return joblib.Parallel(n_jobs=jobs if len(ranges) > 1 else 1, return_as="generator", **options)(tasks)
+
+
+@functools.singledispatch
+def _worker(family: Family) -> tuple[Callable[[Any, int, float], Optima], Callable[[Any], Any]]:
+    """A function of (data, first number, accuracy) that can be sent to a worker, and the map to its data."""
+    raise TypeError(f"no reference solver is known for {type(family).__name__}")
+
+
+@_worker.register
+def _(family: QP):
+    return functools.partial(_solve_qps, sp.csc_array(family.P), sp.csc_array(family.A)), family.data
+
+
+@_worker.register
+def _(family: Conic):
+    k = family.cones
+    cones = (k.zero, k.nonnegative, k.second_order, k.semidefinite)
+    return functools.partial(_solve_conics, sp.csc_array(family.P), sp.csc_array(family.A), cones), family.data
+
+
+@_worker.register
+def _(family: Quadratic):
+    return functools.partial(_solve_quadratics, family.P.toarray()), family.data
+
+
+@_worker.register
+def _(family: Smooth):
+    return functools.partial(_solve_smooths, _wide(family)), lambda parameters: parameters
+
+
+@_worker.register
+def _(family: Composite):
+    wide = _wide(family)
+    return functools.partial(_solve_composites, wide, _parts(wide)), lambda parameters: parameters
+
+
+def _wide(family: Any) -> Any:
+    """The same family in float64: references are never made in less."""
+    with jax.enable_x64(True):
+        return family.widened()
+
+
+def _in_float64(work: Callable) -> Callable:
+    # The switch is local to the thread that does the work.
+    @functools.wraps(work)
+    def widened(*arguments: Any) -> Any:
+        with jax.enable_x64(True):
+            return work(*arguments)
+
+    return widened
+
+
+def _solve_qps(P: Any, A: Any, data: dict, first: int, accuracy: float) -> Optima:
+    rows = zip(data["q"], data["l"], data["u"], strict=True)
+    names = _names(first)
+    return _stack(
+        [require(qp_optimum(P, A, q, l, u, w), accuracy, w) for (q, l, u), w in zip(rows, names, strict=False)]
+    )
+
+
+def _solve_conics(P: Any, A: Any, cones: tuple, data: dict, first: int, accuracy: float) -> Optima:
+    rows = zip(data["b"], data["c"], _names(first), strict=False)
+    return _stack([require(conic_optimum(P, A, cones, b, c, w), accuracy, w) for b, c, w in rows])
+
+
+def _solve_quadratics(P: np.ndarray, data: dict, first: int, accuracy: float) -> Optima:
+    rows, solve = zip(data["q"], _names(first), strict=False), symmetric_solver(P)
+    return _stack([require(quadratic_optimum(P, solve, q, w), accuracy, w) for q, w in rows])
+
+
+@_in_float64
+def _solve_smooths(family: Smooth, parameters: Any, first: int, accuracy: float) -> Optima:
+    instances = family.instances(parameters)
+    value = jax.jit(lambda z, i: family.objective(i, z))
+    slope = jax.jit(lambda z, i: family.gradient(i, z))
+    hessian = jax.jit(jax.jacfwd(lambda z, i: family.gradient(i, z)))
+    out = []
+    for k, what in zip(range(family.count(parameters)), _names(first), strict=False):
+        instance = family.take(instances, k)
+        zero = np.zeros(family.n)
+        scale = 1 + float(np.max(np.abs(slope(zero, instance))))
+        options = {"gtol": 1e-3 * accuracy * scale, "maxiter": 1000}
+        x = scipy.optimize.minimize(value, zero, (instance,), "trust-exact", slope, hessian, options=options).x
+        for _ in range(3):  # full Newton steps take a good point to rounding
+            g = np.asarray(slope(x, instance))
+            step = np.linalg.lstsq(np.asarray(hessian(x, instance)), g, rcond=None)[0]
+            if np.max(np.abs(slope(x - step, instance))) < np.max(np.abs(g)):
+                x = x - step
+        error = float(np.max(np.abs(slope(x, instance)))) / scale
+        out.append(require(Optimum(x, None, None, float(value(x, instance)), error), accuracy, what))
+    return _stack(out)
+
+
+@_in_float64
+def _solve_composites(family: Composite, parts: "_Parts", parameters: Any, first: int, accuracy: float) -> Optima:
+    instances = family.instances(parameters)
+    points = np.array(_accelerated(family, instances, 200)).T
+    out = []
+    for k, what in zip(range(family.count(parameters)), _names(first), strict=False):
+        instance = family.take(instances, k)
+        x, error = _active_newton(family, parts, instance, points[k].astype(np.float64))
+        for count in (2000, 20_000, 200_000):
+            if error <= accuracy:
+                break
+            # Not yet on the right coordinates (or not separable, where patience alone must do).
+            points[k] = np.asarray(_accelerated(family, instance, count, jnp.asarray(points[k], family.dtype)))
+            x, error = _active_newton(family, parts, instance, points[k].astype(np.float64))
+        value = float(family.objective(instance, jnp.asarray(x, family.dtype)))
+        out.append(require(Optimum(x, None, None, value, error), accuracy, what))
+    return _stack(out)
+
+
+@functools.partial(jax.jit, static_argnums=(2,))
+def _accelerated(family: Composite, instances: Any, count: int, start: Any = None) -> jax.Array:
+    """`count` steps of FISTA, the momentum restarted where it points uphill (O'Donoghue and Candès 2015)."""
+    t = 1 / family.lipschitz
+    z = jnp.zeros((family.n, *family.batch(instances)), family.dtype) if start is None else start
+
+    def step(_, carry):
+        z, y, age = carry
+        following = family.g.prox(y - t * family.gradient(instances, y), t)
+        uphill = jnp.sum((y - following) * (following - z), axis=0) > 0
+        age = jnp.where(uphill, 0.0, age + 1)
+        return following, following + age / (age + 3) * (following - z), age
+
+    return jax.lax.fori_loop(0, count, step, (z, z, jnp.zeros(family.batch(instances), family.dtype)))[0]
+
+
+def _active_newton(family: Composite, parts: "_Parts", instance: Any, x: np.ndarray) -> tuple[np.ndarray, float]:
+    """Semismooth Newton on z = prox_{tg}(z − t∇f(z)) for separable g: a Newton step on the coordinates where the prox
+    moves with its argument, the prox's own value elsewhere. The best point and its relative residual."""
+    t = 1 / family.lipschitz
+    scale = 1 + float(np.max(np.abs(parts.gradient(jnp.zeros(family.n, family.dtype), instance))))
+    best, least = x, np.inf
+    for _ in range(50):
+        gradient = np.asarray(parts.gradient(x, instance), np.float64)
+        fixed, moves = (np.asarray(a, np.float64) for a in parts.prox(x - t * gradient))
+        error = float(np.max(np.abs(x - fixed))) / (t * scale)
+        if not error < least:
+            break
+        best, least = x, error
+        active = moves > 0.5
+        hessian = parts.hessian(x, instance)
+        step = fixed - x
+        inside, outside = np.ix_(active, active), np.ix_(active, ~active)
+        # On the active coordinates prox(v) = v − shift, so the residual there is t(∇f + shift/t).
+        rhs = (fixed - x)[active] / t - hessian[outside] @ step[~active]
+        step[active] = symmetric_solver(hessian[inside])(rhs) if active.any() else 0.0
+        x = x + step
+    return best, least
+
+
+@dataclass(frozen=True)
+class _Parts:
+    gradient: Callable
+    prox: Callable
+    hessian: Callable
+
+
+def _parts(family: Composite) -> _Parts:
+    t = 1 / family.lipschitz
+    gradient = jax.jit(lambda z, i: family.gradient(i, z))
+    prox = jax.jit(lambda v: jax.jvp(lambda v: family.g.prox(v, t), (v,), (jnp.ones_like(v),)))
+    if isinstance(family.smooth, Quadratic):
+        P = family.smooth.P.toarray()
+        return _Parts(gradient, prox, lambda z, i: P)
+    second = jax.jit(jax.jacfwd(lambda z, i: family.gradient(i, z)))
+    return _Parts(gradient, prox, lambda z, i: np.asarray(second(z, i), np.float64))
+
+
+def _names(first: int) -> Iterator[str]:
+    k = first
+    while True:
+        yield f"instance {k}"
+        k += 1
+
+
+def _stack(optima: list[Optimum]) -> Optima:
+    def stack(values: list) -> Any:
+        return None if values[0] is None else np.stack(values)
+
+    return Optima(
+        x=np.stack([o.x for o in optima]),
+        y=stack([o.y for o in optima]),
+        s=stack([o.s for o in optima]),
+        value=np.array([o.value for o in optima]),
+        error=np.array([o.error for o in optima]),
+    )
+
+
+def _join(parts: list[Optima]) -> Optima:
+    def join(name: str) -> Any:
+        values = [getattr(p, name) for p in parts]
+        return None if values[0] is None else np.concatenate(values)
+
+    return Optima(*(join(name) for name in ("x", "y", "s", "value", "error")))
+
+
+def _plain(part: Any) -> Any:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(part)], str(jax.tree.structure(part))
+
+
+def _load(path: Path) -> Optima | None:
+    try:
+        arrays, _ = storage.read(path, "optima", _CACHE_VERSION)
+    except (FileNotFoundError, storage.FileFormatError):
+        return None  # a damaged entry is computed again
+    if not {"x", "value", "error"} <= arrays.keys():
+        return None
+    return Optima(arrays["x"], arrays.get("y"), arrays.get("s"), arrays["value"], arrays["error"])
+
+
+def _store(path: Path, optima: Optima) -> None:
+    arrays = {name: value for name, value in vars(optima).items() if value is not None}
+    storage.keep(path, lambda: storage.write(path, "optima", _CACHE_VERSION, arrays, {}))

@@ -1,0 +1,268 @@
+"""Past parameters from a file: CSV, Parquet or NPZ."""
+
+import csv
+import itertools
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+
+from ..families.names import Layout
+from .tables import by_suffix, pyarrow
+
+# Rows of a CSV file that are held as text at a time.
+_CHUNK = 8192
+
+
+class SamplesError(ValueError):
+    """A file of samples that cannot be used, with what is wrong, where, and what to do."""
+
+
+def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N size"]:
+    """Past parameters, one instance a row, from a .csv, .parquet or .npz file.
+
+    CSV and Parquet: the columns are named as `layout.columns`, in any order; other columns are ignored. Entries of a
+    parameter that `layout.columns` leaves out (the lower triangle of a symmetric matrix, zeros outside a pattern) are
+    not needed; where the file has them they must agree. Entries that a parameter does not have are refused. CSV is
+    UTF-8 with commas or semicolons between cells, and numbers have a decimal point; blank lines are skipped.
+
+    NPZ: one array for each parameter's name with a leading axis of instances (parameters without it are repeated), or
+    one for each of `layout.columns`, or the single array `x` (N, size) where no parameter is called x.
+
+    >>> import tempfile
+    >>> from longstep.families.names import Block
+    >>> layout = Layout([Block("mu", np.array([0, 1])), Block("price", np.array(2))], [])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "past.csv")
+    ...     _ = path.write_text("time,price,mu[0],mu[1]\\nMonday,3,0.1,0.2\\nTuesday,4,0.3,-1e-3\\n")
+    ...     read_samples(path, layout)
+    array([[ 1.e-01,  2.e-01,  3.e+00],
+           [ 3.e-01, -1.e-03,  4.e+00]])
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise SamplesError(f"{path} is a folder; name a file in it")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    read = by_suffix(path, {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz})
+    lines = None
+    try:
+        if not layout.size:
+            raise SamplesError("the problem has no parameters, so that there is nothing to read")
+        if path.stat().st_size == 0:
+            raise _empty(layout)
+        named, lines = read(path, layout)
+        if any(value.shape[:1] == (0,) for value in named.values()):
+            raise SamplesError("there are no rows; one is needed for each instance")
+        x = layout.stack(named)
+        if x.ndim == 1:
+            raise SamplesError("the arrays need a leading axis of instances; for one instance save value[None]")
+    except ValueError as error:
+        raise SamplesError(f"{path}: {error}{_line(str(error), lines)}") from None
+    return np.ascontiguousarray(x)
+
+
+# Named arrays with a leading axis of instances, and of a CSV file the line of every instance. The readers' messages
+# lack the path, which `read_samples` adds.
+_Read: TypeAlias = tuple[dict[str, np.ndarray], list[int] | None]
+_Rows: TypeAlias = list[tuple[int, list[str]]]
+
+
+def _read_csv(path: Path, layout: Layout) -> _Read:
+    lines, parts, before, reader = [], [], 0, None
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = ""
+            while not header.strip():
+                if not (header := file.readline()):
+                    raise _empty(layout)
+                before += 1
+            delimiter = _delimiter(header, layout)
+            names = _names(header, delimiter, strict=True)
+            labels = _labels(names, layout)
+            place = {name: j for j, name in enumerate(names)}
+            places = [place[label] for label in labels]
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            while chunk := [(before + reader.line_num, row) for row in itertools.islice(reader, _CHUNK)]:
+                rows = [(line, row) for line, row in chunk if len(row) > 1 or any(map(str.strip, row))]
+                parts.append(_numbers(names, places, rows))
+                lines += [line for line, _ in rows]
+    except UnicodeDecodeError as error:
+        raise SamplesError(f"not UTF-8 text ({error.reason}); save it as CSV in UTF-8") from None
+    except csv.Error as error:
+        line = before + (0 if reader is None else reader.line_num)
+        raise SamplesError(f"line {line}: {error}; check the quotes up to there") from None
+    values = np.concatenate(parts) if parts else np.zeros((0, len(labels)))
+    return _named(layout, labels, values), lines
+
+
+def _delimiter(header: str, layout: Layout) -> str:
+    """The one that finds more of the columns, and more cells where neither finds any."""
+    wanted = set(layout.columns)
+    return max(",;", key=lambda d: (len(wanted.intersection(_names(header, d, strict=False))), header.count(d)))
+
+
+def _names(header: str, delimiter: str, *, strict: bool) -> list[str]:
+    """The names in a header. `C[0,1]` may stand without quotes: what the comma took apart is put together again."""
+    names: list[str] = []
+    for cell in map(str.strip, next(csv.reader([header], delimiter=delimiter, strict=strict))):
+        if names and re.search(r"\[[\d,]+$", names[-1]) and re.fullmatch(r"\d+\]?", cell):
+            names[-1] += f",{cell}"
+        else:
+            names.append(cell)
+    return names
+
+
+def _numbers(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Float[np.ndarray, "rows places"]:
+    """The numbers in the chosen places of some rows of cells."""
+    try:
+        if all(len(row) == len(names) for _, row in rows):
+            cells = [row[j] for _, row in rows for j in places]
+            values = np.array(list(map(float, cells)), np.float64)
+            # Python alone reads 1_000 as a number.
+            if np.isfinite(values).all() and "_" not in "".join(cells):
+                return values.reshape(len(rows), len(places))
+    except ValueError:
+        pass
+    raise SamplesError(next(_faults(names, places, rows)))
+
+
+def _faults(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Iterator[str]:
+    """What is wrong with the rows, cell by cell: slow, and therefore only for rows that are known to be bad."""
+    for line, row in rows:
+        if len(row) != len(names):
+            hint = "complete or remove it" if len(row) < len(names) else "write 1.5 and not 1,5, and quote other commas"
+            yield f"line {line} has {len(row)} cells, but the header has {len(names)}; {hint}"
+            continue
+        for j in places:
+            where, text = f"line {line}, column {names[j]!r}", row[j]
+            try:
+                if not np.isfinite(float(text.replace("_", "?"))):
+                    yield f"{where}: {text!r} is not finite; correct it or remove the row"
+            except ValueError:
+                if text.strip():
+                    yield f"{where}: {text[:40]!r} is not a number; write it as 1.5 or 1.5e-3"
+                else:
+                    yield f"{where}: the cell is empty; fill it in or remove the row"
+
+
+def _read_parquet(path: Path, layout: Layout) -> _Read:
+    pa = pyarrow()
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            labels = _labels(file.schema_arrow.names, layout)
+            table = file.read(columns=labels)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged("Parquet", error) from None
+    numeric = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_null)
+    values = np.empty((table.num_rows, len(labels)))
+    for k, label in enumerate(labels):
+        column = table.column(label)
+        if not any(is_kind(column.type) for is_kind in numeric):
+            raise SamplesError(f"column {label!r} holds {column.type}, not numbers; convert it")
+        # Missing values become NaN, which the layout refuses.
+        values[:, k] = column.cast(pa.float64(), safe=False).to_numpy()
+    return _named(layout, labels, values), None
+
+
+def _read_npz(path: Path, layout: Layout) -> _Read:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return _from_arrays(layout, file.files, lambda name: _real(name, file)), None
+    except SamplesError:
+        raise
+    # For a .npy file by another name NumPy gives an array, and `with` refuses it by a TypeError.
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, TypeError, RuntimeError) as error:
+        raise _damaged("NPZ", error) from None
+
+
+def _from_arrays(layout: Layout, names: list[str], read: Callable[[str], np.ndarray]) -> dict[str, np.ndarray]:
+    present = set(names)
+    if present.issuperset(layout.parameters):
+        return {name: read(name) for name in layout.parameters}
+    if "x" in present and "x" not in layout.parameters and not present.intersection(layout.parameters):
+        x = read("x")
+        if x.ndim != 2 or x.shape[1] != layout.size:
+            raise SamplesError(f"the array 'x' must have shape (N, {layout.size}), got {x.shape}")
+        return layout.split(x)
+    if present.intersection(layout.columns).difference(layout.parameters):
+        labels = _labels(names, layout)
+        columns = [read(label) for label in labels]
+        if {c.shape for c in columns} != {(columns[0].size,)}:
+            found = ", ".join(sorted({str(c.shape) for c in columns}))
+            raise SamplesError(f"arrays that are columns must be vectors of one length, got {found}")
+        return _named(layout, labels, np.stack(columns, axis=1))
+    missing = [name for name in layout.parameters if name not in present]
+    raise SamplesError(f"there is no array {_listed(missing)}; the file has {_listed(names, 10)}")
+
+
+def _real(name: str, file: Any) -> np.ndarray:
+    try:
+        array = np.asarray(file[name])
+    except ValueError as error:
+        raise SamplesError(f"the array {name!r} cannot be read ({error}); save it as numbers") from None
+    if array.dtype.kind not in "iuf":
+        raise SamplesError(f"the array {name!r} holds {array.dtype}, not real numbers; convert it")
+    return array
+
+
+def _labels(names: Sequence[str], layout: Layout) -> list[str]:
+    """The columns to read: all that are needed, in the layout's order, then those that say an entry again."""
+    needed, counts = layout.columns, Counter(names)
+    if len(set(needed)) < len(needed):
+        raise SamplesError("two entries of the parameters have the same name; rename one of the parameters")
+    if missing := [label for label in needed if label not in counts]:
+        raise SamplesError(f"there is no column {_listed(missing)}; the file has {_listed(names, 10)}")
+    again = set(counts).difference(needed)
+    labels = needed + [name for name in counts if name in again and _entry(name, layout)]
+    if twice := [label for label in labels if counts[label] > 1]:
+        raise SamplesError(f"there is more than one column {_listed(twice)}; keep one")
+    return labels
+
+
+def _entry(label: str, layout: Layout) -> tuple[str, tuple[int, ...]] | None:
+    """The parameter and the index in it that a column's name means; None for a column about something else."""
+    match = re.fullmatch(r"(.*)\[(\d+(?:,\d+)*)\]", label)
+    if match is None or match[1] not in layout.parameters:
+        return None
+    index, shape = tuple(map(int, match[2].split(","))), layout.parameters[match[1]].shape
+    if len(index) != len(shape) or any(i >= n for i, n in zip(index, shape, strict=True)):
+        raise SamplesError(f"column {label!r} is no entry of the parameter {match[1]!r}, which has shape {shape}")
+    return match[1], index
+
+
+def _named(layout: Layout, labels: Sequence[str], values: Float[np.ndarray, "N labels"]) -> dict[str, np.ndarray]:
+    """Columns as named arrays; entries that are there twice are kept as they are, for the layout to compare."""
+    named = layout.split(values[:, : layout.size])
+    for label, column in zip(labels[layout.size :], values.T[layout.size :], strict=True):
+        if entry := _entry(label, layout):
+            named[entry[0]][(slice(None), *entry[1])] = column
+    return named
+
+
+def _empty(layout: Layout) -> SamplesError:
+    return SamplesError(f"the file is empty; it needs values for {_listed(layout.columns)}")
+
+
+def _damaged(kind: str, error: Exception) -> SamplesError:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return SamplesError(f"damaged, or no {kind} file ({reason}); write it again")
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    rest = [f"{len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*map(repr, names[:most]), *rest]) or "none"
+
+
+def _line(message: str, lines: list[int] | None) -> str:
+    """Where in a CSV file the instance is that a message of the layout is about."""
+    found = re.findall(r" of instance (\d+)", message)
+    return f" (line {lines[int(found[-1])]})" if found and lines else ""

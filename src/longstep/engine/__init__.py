@@ -1,0 +1,1 @@
+"""How steps are run: plans, loops, the safeguard, stopping, batches."""

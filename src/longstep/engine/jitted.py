@@ -1,0 +1,107 @@
+"""The compiled programs of a solver: what jit sees, and nothing else.
+
+A solver passes its arrays as a flat tuple and its structure as one static, hashed key, so that solvers of one family
+share compiled code and a call costs no traversal of the family.
+"""
+
+import functools
+from typing import Any
+
+import jax
+
+from ..algorithms.residuals import Residuals
+from ..families.point import Point
+from .loop import steps, until
+from .plan import Problem
+from .safeguard import settled
+from .stopping import Limits, Progress, begin, judge
+
+
+class Key:
+    """The structure of a solver as a static argument of jit: hashed once, equal for equal structures."""
+
+    def __init__(self, structure: Any):
+        self.structure, self.hash = structure, hash(structure)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Key) and self.structure == other.structure)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def whole(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits, first: Any, max_iter: Any) -> Any:
+    """A whole solve in one dispatch: with many small solves the way into JAX costs more than the steps."""
+    progress = opened(key, leaves, encoded, start, limits)
+    progress = advanced(key, leaves, encoded, progress, limits, first, max_iter)
+    point = extracted(key, leaves, encoded, progress)
+    return progress.slim(), point
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def exactly(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any, limits: Limits) -> Any:
+    """Exactly `count` steps, and what they reached."""
+    problem = assemble(key, leaves, encoded)
+    state = problem.algorithm.init(problem.family, problem.instance, start)
+    state, _, guard = steps(problem, state, count, first, lambda state: ())
+    if guard is not None and guard.anchor is not None and count < problem.plan.H - first:
+        state, guard = settled(problem, state, guard, guard.anchor)
+    progress = judge(problem, state, limits, count, guard)
+    return progress, problem.algorithm.extract(problem.family, problem.instance, state)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def recorded(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> tuple[Residuals, Any]:
+    """The residuals of `count` steps and of the start, and which instances the safeguard took over."""
+    problem = assemble(key, leaves, encoded)
+    state = problem.algorithm.init(problem.family, problem.instance, start)
+    _, history, guard = steps(problem, state, count, first, problem.residuals)
+    return history, None if guard is None else guard.acted
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def visited(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> tuple[Point, Any]:
+    """The points after 0, 1, …, `count` steps, stacked, and which instances the safeguard took over."""
+    problem = assemble(key, leaves, encoded)
+    state = problem.algorithm.init(problem.family, problem.instance, start)
+    extract = lambda state: problem.algorithm.extract(problem.family, problem.instance, state)  # noqa: E731
+    _, points, guard = steps(problem, state, count, first, extract)
+    return points, None if guard is None else guard.acted
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def opened(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits) -> Progress:
+    """Where a solve begins."""
+    problem = assemble(key, leaves, encoded)
+    return begin(problem, problem.algorithm.init(problem.family, problem.instance, start), limits)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def advanced(
+    key: Key, leaves: tuple, encoded: Any, progress: Progress, limits: Limits, first: Any, end: Any
+) -> Progress:
+    """The solve at iteration `end`, or where it ended before."""
+    return until(assemble(key, leaves, encoded), progress, limits, first, end)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def extracted(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
+    """The best point so far, in the user's units."""
+    p = assemble(key, leaves, encoded)
+    return p.algorithm.extract(p.family, p.instance, progress.best)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def rays(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
+    """The certificates of infeasible and unbounded instances."""
+    p = assemble(key, leaves, encoded)
+    return p.algorithm.rays(p.family, p.instance, progress.previous, progress.state)
+
+
+def assemble(key: Key, leaves: tuple, encoded: Any) -> Problem:
+    """The problem from its arrays, its structure and its encoded parameters."""
+    algorithm, family, plan = jax.tree.unflatten(key.structure, leaves)
+    if family.decodes_freely:
+        return Problem(algorithm, family, plan, encoded, encoded=True)
+    return Problem(algorithm, family, plan, family.decode(encoded))

@@ -1,0 +1,148 @@
+"""The only two loops: a number of steps with everything recorded, and until a tolerance.
+
+Both walk the schedule the same way: step k < H with θ^k, later steps with θ^H. In the step-varying phase θ and its
+factor are picked from stacks inside the loop, so compile time does not grow with H; in the steady state they are
+constants of the loop. Both can be guarded: an instance on which the step-varying phase fails goes on with safe
+hyperparameters.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .plan import Problem
+from .safeguard import Guard, choose, fails, settled, watch
+from .solution import Status
+from .stopping import Limits, Progress, check
+
+
+def guarded(
+    problem: Problem, state: Any, guard: Guard, first: Any, end: Any, observe: Callable[[Any], Any], record: Any
+) -> tuple[Any, Guard, Any]:
+    """Steps first … end − 1 of the step-varying phase, block by block, and the record with `observe` of each.
+
+    What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
+    block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
+    ends. All that depends on it is decided once a block: a branch costs a copy of the states, which is more than a
+    step does.
+    """
+    safeguard = problem.plan.safeguard
+    assert safeguard is not None
+    ends = safeguard.block_ends()
+    recorded = bool(jax.tree.leaves(record))
+
+    def one(k, carried, guard: Guard, watchful: bool):
+        state, record = carried
+        following = problem.stepper(k, once=True)(state)
+        if watchful:
+            following = choose(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
+        if not recorded:
+            return following, record
+        observed = observe(following)
+        if guard.anchor is not None:
+            failed, _ = fails(problem, following, guard)
+            observed = choose(failed, observe(guard.anchor), observed)
+        return following, _noted(record, k - first, observed)
+
+    def block(carried):
+        k, state, guard, record = carried
+        stop = jnp.minimum(ends[k], end)
+
+        def steps_of(watchful: bool):
+            return lambda: jax.lax.fori_loop(k, stop, lambda k, c: one(k, c, guard, watchful), (state, record))
+
+        following, record = jax.lax.cond(jnp.any(guard.safe), steps_of(True), steps_of(False))
+
+        def judged():
+            back = state if guard.anchor is None else guard.anchor
+            after, then = settled(problem, following, guard, back)
+            return after, then, _noted(record, stop - 1 - first, observe(after))
+
+        state, guard, record = jax.lax.cond(stop == ends[k], judged, lambda: (following, guard, record))
+        return stop, state, guard, record
+
+    start = (jnp.asarray(first, jnp.int32), state, guard, record)
+    _, state, guard, record = jax.lax.while_loop(lambda carried: carried[0] < end, block, start)
+    return state, guard, record
+
+
+def _noted(record: Any, k: Any, observed: Any) -> Any:
+    return jax.tree.map(lambda rows, row: rows.at[k].set(row), record, observed)
+
+
+def steps(
+    problem: Problem, state: Any, count: int, first: int, observe: Callable[[Any], Any]
+) -> tuple[Any, Any, Guard | None]:
+    """`count` steps from `state`, iteration k taking step first + k: the last state, `observe` of all, the guard.
+
+    The record of observations has count + 1 rows, the start first. Written with scan: without a safeguard it can be
+    differentiated in both modes.
+    """
+    H = problem.plan.H
+    varying = min(max(H - first, 0), count)
+
+    def vary(state, k):
+        state = problem.stepper(k, once=True)(state)
+        return state, observe(state)
+
+    def stay(state, _):
+        state = steady(state)
+        return state, observe(state)
+
+    start, guard = observe(state), watch(problem, state) if varying else None
+    if guard is None:
+        state, early = jax.lax.scan(vary, state, first + jnp.arange(varying), length=varying)
+    else:
+        empty = jax.tree.map(lambda a: jnp.zeros((varying, *a.shape), a.dtype), start)
+        state, guard, early = guarded(problem, state, guard, first, first + varying, observe, empty)
+    steady = problem.stepper(H)
+    state, late = jax.lax.scan(stay, state, None, length=count - varying)
+    return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late), guard
+
+
+def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end: Any) -> Progress:
+    """Steps until every instance has ended or `end` iterations are done; iteration k takes step first + k.
+
+    Instances are checked every `check_every` steps, at the end of the step-varying phase and after the last step;
+    those that have ended (solved, certified infeasible, failed) are frozen.
+    """
+    H = problem.plan.H
+
+    def vary(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None]:
+        if p.guard is None:
+            step = lambda k, state: problem.stepper(first + k, once=True)(state)  # noqa: E731
+            return p.state, jax.lax.fori_loop(p.k, stop, step, p.state), None
+        state, guard, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
+        return p.state, state, guard
+
+    if H:
+        progress = _loop(problem, progress, limits, jnp.minimum(H - first, end), vary, False)
+    step = problem.stepper(H)
+
+    def stay(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None]:
+        previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
+        return previous, step(previous), p.guard
+
+    return _loop(problem, progress, limits, end, stay, True)
+
+
+def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, advance: Any, steady: bool) -> Progress:
+    """Blocks of steps, a check after each, in one phase of the schedule.
+
+    `advance(progress, stop)` gives the states before the last of the steps up to `stop` (that matters in the steady
+    state alone) and after it, and the guard.
+    """
+
+    def going(p: Progress):
+        return (p.k < end) & jnp.any(p.status == Status.RUNNING)
+
+    def block(p: Progress) -> Progress:
+        stop = jnp.minimum(p.k + limits.check_every, end)
+        previous, state, guard = advance(p, stop)
+        p = eqx.tree_at(lambda p: p.guard, p, guard, is_leaf=lambda x: x is None)
+        return check(problem, p, previous, state, limits, stop, steady)
+
+    return jax.lax.while_loop(going, block, progress)

@@ -1,0 +1,67 @@
+"""The safeguard: what it knows of an instance, when learned steps have failed on it, and what follows."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .plan import Problem
+
+
+class Guard(eqx.Module):
+    """What the safeguard knows of each instance: where its block began, the merit there, whether it takes safe steps
+    now, and how often it failed."""
+
+    anchor: Any
+    merit: Float[Array, "*N"]
+    safe: Bool[Array, "*N"]
+    failures: Int[Array, "*N"]
+
+    @property
+    def acted(self) -> Bool[Array, "*N"]:
+        """Where the safeguard acted."""
+        return self.failures > 0
+
+    def slim(self) -> "Guard":
+        """Without what only a further step needs."""
+        return Guard(None, self.merit, self.safe, self.failures)
+
+
+def watch(problem: Problem, state: Any) -> Guard | None:
+    """The guard at the start of a run; None where nothing is guarded."""
+    safeguard = problem.plan.safeguard
+    if safeguard is None:
+        return None
+    merit, _ = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
+    anchor = state if safeguard.rule == "block" else None
+    return Guard(anchor, merit, jnp.zeros(merit.shape, bool), jnp.zeros(merit.shape, jnp.int32))
+
+
+def fails(problem: Problem, state: Any, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
+    """Where the merit of `state` did not fall, among the instances that take learned steps, and that merit."""
+    safeguard = problem.plan.safeguard
+    assert safeguard is not None
+    merit, rounding = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
+    growth = 1.0 if safeguard.rule == "block" else 10.0
+    # Written so that NaN fails.
+    return ~(merit <= growth * guard.merit + rounding) & ~guard.safe, merit
+
+
+def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any, Guard]:
+    """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps."""
+    safeguard = problem.plan.safeguard
+    assert safeguard is not None
+    by_block = safeguard.rule == "block"
+    failed, merit = fails(problem, state, guard)
+    state = choose(failed, back, state)
+    merit = jnp.where(failed, guard.merit, merit)
+    failures = guard.failures + failed
+    safe = failed | (failures >= (2 if by_block else 1))
+    return state, Guard(state if by_block else None, merit, safe, failures)
+
+
+def choose(condition: Bool[Array, "*N"], new: Any, old: Any) -> Any:
+    """`new` where the condition holds for an instance, `old` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

@@ -1,0 +1,131 @@
+"""When a run stops: tolerances, what is known at a check, and how it ends."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from ..algorithms.residuals import Residuals
+from .plan import Problem
+from .safeguard import Guard, choose, watch
+from .solution import Status
+
+
+class Limits(eqx.Module):
+    """When to stop: tolerances, and how many steps lie between two checks."""
+
+    eps_abs: Float[ArrayLike, ""]
+    eps_rel: Float[ArrayLike, ""]
+    eps_infeasible: Float[ArrayLike, ""]
+    check_every: Int[ArrayLike, ""]
+
+
+class Progress(eqx.Module):
+    """Where a run stands: `state` goes on until an instance ends, `best` is its best checked state.
+
+    `previous` is the state one step before `state`, for certificates of infeasibility, which must hold at two checks
+    in a row: `suspect` is what the last one found. `report` holds the best
+    state's objective and ∞-norm residuals.
+    """
+
+    k: Int[Array, ""]
+    state: Any
+    guard: Guard | None
+    previous: Any
+    best: Any
+    report: dict[str, Float[Array, "*N"]]
+    best_violation: Float[Array, "*N"]
+    status: Int[Array, "*N"]
+    suspect: Int[Array, "*N"]
+    iterations: Int[Array, "*N"]
+
+    def slim(self) -> "Progress":
+        """Without what only a further step needs."""
+        guard = None if self.guard is None else self.guard.slim()
+        return eqx.tree_at(lambda p: (p.best, p.guard), self, (None, guard), is_leaf=lambda x: x is None)
+
+
+def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
+    """Judge the start: a good enough one needs no step."""
+    residuals = problem.residuals(state)
+    violation = _violation(residuals, limits)
+    status = jnp.where(violation <= 1, _code(Status.SOLVED), _code(Status.RUNNING))
+    return Progress(
+        jnp.int32(0),
+        state,
+        watch(problem, state),
+        state,
+        state,
+        _report(residuals),
+        violation,
+        status,
+        jnp.zeros_like(status),
+        jnp.zeros_like(status),
+    )
+
+
+def check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Limits, k: Any, steady: bool) -> Progress:
+    """Judge the running instances at iteration k and freeze those that have ended."""
+    running = p.status == Status.RUNNING
+
+    residuals = problem.residuals(state)
+    violation = _violation(residuals, limits)
+    # NaN or ∞ in a residual or in the objective; what the safeguard watches may yet return from there.
+    failed = ~jnp.isfinite(violation) & (steady or p.guard is None)
+    status = jnp.where(failed, _code(Status.NUMERICAL_FAILURE), _code(Status.RUNNING))
+    suspect = jnp.zeros_like(status)
+    if steady:
+        # While θ varies, differences of iterates say nothing about rays.
+        primal, dual = problem.algorithm.infeasible(
+            problem.family, problem.instance, previous, state, limits.eps_infeasible
+        )
+        suspect = jnp.where(dual, _code(Status.DUAL_INFEASIBLE), suspect)
+        suspect = jnp.where(primal, _code(Status.PRIMAL_INFEASIBLE), suspect)
+        status = jnp.where((suspect == p.suspect) & ~failed, jnp.maximum(status, suspect), status)
+    status = jnp.where(violation <= 1, _code(Status.SOLVED), status)
+    better = running & (violation < p.best_violation)
+    return Progress(
+        k=k,
+        state=choose(running, state, p.state),
+        guard=p.guard,
+        previous=choose(running, previous, p.previous),
+        best=choose(better, state, p.best),
+        report=choose(better, _report(residuals), p.report),
+        best_violation=jnp.where(better, violation, p.best_violation),
+        status=jnp.where(running, status, p.status),
+        suspect=suspect,
+        iterations=jnp.where(running, k, p.iterations),
+    )
+
+
+def judge(problem: Problem, state: Any, limits: Limits, count: int, guard: Guard | None) -> Progress:
+    """The end of a run of `count` steps without checks on the way, as `until` would report it; without the states."""
+    p = begin(problem, state, limits)
+    status = jnp.where(jnp.isfinite(p.best_violation), p.status, _code(Status.NUMERICAL_FAILURE))
+    iterations = jnp.full_like(p.iterations, count)
+    guard = None if guard is None else guard.slim()
+    return Progress(
+        jnp.int32(count), None, guard, None, None, p.report, p.best_violation, status, p.suspect, iterations
+    )
+
+
+def _violation(residuals: Residuals, limits: Limits) -> Float[Array, "*N"]:
+    """The largest residual in units of its tolerance, ∞ where one of them is not finite or the objective overflowed."""
+    violation = residuals.violation(limits.eps_abs, limits.eps_rel)
+    # An objective of +∞ is a point outside the domain of an indicator, perhaps by rounding alone.
+    overflowed = jnp.isnan(residuals.objective) | (residuals.objective == -jnp.inf)
+    return jnp.where(jnp.isfinite(violation) & ~overflowed, violation, jnp.inf)
+
+
+def _code(status: Status) -> Array:
+    # Of one definite type: a loop fed its own result must not compile anew.
+    return jnp.int32(status.value)
+
+
+def _report(residuals: Residuals) -> dict[str, Float[Array, "*N"]]:
+    return {
+        "objective": residuals.objective,
+        "primal_residual": residuals.primal_max,
+        "dual_residual": residuals.dual_max,
+    }

@@ -1,0 +1,186 @@
+"""generate_c: a solver as a folder of plain C99, with a manifest that tells when it was changed."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from .._util import storage
+from .._util.storage import FileFormatError
+from .._util.version import __version__
+from .build import SAFE, find_compiler, run_compiler
+from .code import Code, check_prefix, write_code
+from .problem import Generated
+from .texts import SURROUNDINGS, surroundings
+
+_MANIFEST, _VERSION = "manifest.json", 1
+
+
+@dataclass(frozen=True)
+class Export:
+    """A folder of generated C: its files, its memory in bytes, and the linear algebra that was chosen.
+
+    `rom` are the constants (code comes on top), `ram` is a workspace, `result` a result. `Export.open(folder)` gives
+    the same for a folder that is there.
+    """
+
+    folder: Path
+    prefix: str
+    precision: str
+    method: str
+    factors: int
+    rom: int
+    ram: int
+    result: int
+    files: tuple[str, ...]
+    hashes: dict[str, str] = field(repr=False)
+
+    @staticmethod
+    def open(folder: "str | Path") -> "Export":
+        """An export folder, checked: a file that is missing or was changed is refused."""
+        folder = Path(folder)
+        fields = _read_manifest(folder)
+        export = Export(folder=folder, files=tuple(fields["hashes"]), **fields)
+        export.check()
+        return export
+
+    def check(self) -> dict[str, bytes]:
+        """Return the files by name; a folder in which one is missing or was changed is refused."""
+        contents = {}
+        for name, stated in self.hashes.items():
+            path = self.folder / name
+            if not path.is_file():
+                raise FileFormatError(f"{self.folder} is damaged: {name} is missing. Export it again")
+            contents[name] = path.read_bytes()
+            if _digest(contents[name]) != stated:
+                raise FileFormatError(
+                    f"{self.folder} is damaged: {name} was changed since it was written. Export it again, or build "
+                    "your own version with the Makefile"
+                )
+        return contents
+
+    def build(self, *, compiler: str | None = None, options: Sequence[str] = SAFE) -> Path:
+        """Check the folder, compile the example program from what was checked, and return the program's path."""
+        contents = self.check()
+        command = find_compiler() if compiler is None else [compiler]
+        program = self.folder / f"{self.prefix}_example"
+        sources = [f"./{self.prefix}.c", "./main.c"]
+        with tempfile.TemporaryDirectory() as scratch:
+            for name in own_files(self.prefix):
+                (Path(scratch) / name).write_bytes(contents[name])
+            run_compiler([*command, "-std=c99", *options, *sources, "-lm", "-o", program.name], Path(scratch))
+            shutil.copy(Path(scratch) / program.name, program)
+        return program
+
+
+def generate_c(
+    solver: Generated,
+    folder: "str | Path",
+    *,
+    prefix: str = "longstep",
+    precision: Literal["double", "float"] = "double",
+    method: Literal["auto", "sparse", "blocks", "inverse"] = "auto",
+    overwrite: bool = False,
+) -> Export:
+    """Write a solver as plain C99 to a folder: code, header, example, Makefile, CMakeLists and a README.
+
+    The C code takes the parameter and gives the solution, status, residuals and all, of `Solver.solve`: the same steps,
+    checks and safeguard. It allocates nothing and needs nothing but libm; all names begin with `prefix`. QP families
+    with OSQP and Conic families with SCS can be written, semidefinite cones up to order 64.
+
+    `method` is the linear algebra of a step: `sparse` LDLᵀ, column by column, takes the least memory; `blocks` is LDLᵀ
+    in small dense blocks, for vector units; `inverse` a dense inverse; `auto` takes what a cost model finds fastest.
+
+    >>> import numpy as np, tempfile
+    >>> from longstep import QP, Solver, generate_c
+    >>> family = QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export = generate_c(Solver(family), f"{folder}/box", prefix="box")
+    >>> export.files
+    ('box.h', 'box_data.h', 'box.c', 'main.c', 'Makefile', 'CMakeLists.txt', 'README.md')
+    """
+    folder = Path(folder)
+    _check_folder(folder, overwrite)
+    code = write_code(solver, prefix, precision, method)
+    files = {**code.files, **surroundings(code, solver.content_hash(), __version__)}
+    hashes = {name: _digest(text.encode()) for name, text in files.items()}
+    fields = _fields(code)
+    for name in _read_manifest(folder)["hashes"] if folder.is_dir() and any(folder.iterdir()) else ():
+        (folder / name).unlink(missing_ok=True)  # plain names, of this folder
+    for name, text in files.items():
+        storage.write_bytes(folder / name, text.encode())
+    document = {"longstep": "c", "version": _VERSION, "made_by": f"longstep {__version__}"}
+    document |= {"solver": solver.content_hash(), **fields, "hashes": hashes}
+    # Last: a folder without it is unfinished, and not taken for one of ours.
+    storage.write_bytes(folder / _MANIFEST, json.dumps(document, indent=1).encode())
+    return Export(folder=folder, files=tuple(files), hashes=hashes, **fields)
+
+
+def _fields(code: Code) -> dict[str, Any]:
+    return {
+        "prefix": code.prefix,
+        "precision": code.precision,
+        "method": code.linear.words,
+        "factors": len(code.problem.shift),
+        "rom": code.rom,
+        "ram": code.ram,
+        "result": code.result,
+    }
+
+
+def _check_folder(folder: Path, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is a file; the code goes to a folder")
+    if not any(os.scandir(folder)):
+        return
+    if not (folder / _MANIFEST).is_file():
+        raise ValueError(f"{folder} has files that longstep did not write; choose a new or an empty folder")
+    _read_manifest(folder)
+    if not overwrite:
+        raise ValueError(f"{folder} has an export already; overwrite=True (--overwrite) replaces it")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["longstep"] != "c" or document["version"] > _VERSION:
+            raise FileFormatError(f"{path} is of another kind or of a newer longstep")
+        fields = {name: document[name] for name in ("prefix", "precision", "method")}
+        fields |= {name: int(document[name]) for name in ("factors", "rom", "ram", "result")}
+        check_prefix(document["prefix"])
+        return fields | {"hashes": _file_hashes(document["prefix"], document["hashes"])}
+    except FileNotFoundError:
+        raise FileFormatError(f"{folder} is no export folder of longstep: it has no {_MANIFEST}") from None
+    except FileFormatError:
+        raise
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        raise FileFormatError(f"{path} is damaged ({error})") from error
+
+
+def own_files(prefix: str) -> tuple[str, ...]:
+    """What the example program is made of."""
+    return f"{prefix}.h", f"{prefix}_data.h", f"{prefix}.c", "main.c"
+
+
+def _file_hashes(prefix: str, hashes: Any) -> dict[str, str]:
+    """The hashes of a manifest: of plain files of its folder, those of the program among them."""
+    known = {*own_files(prefix), *SURROUNDINGS}
+    if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
+        raise ValueError("it has no hashes of files")
+    if foreign := sorted(set(hashes) - known):
+        raise ValueError(f"it names {', '.join(map(repr, foreign[:3]))}, which is no file of an export")
+    if missing := [name for name in own_files(prefix) if name not in hashes]:
+        raise ValueError(f"it has no hash of {', '.join(missing)}")
+    return hashes
+
+
+def _digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()

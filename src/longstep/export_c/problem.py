@@ -1,0 +1,248 @@
+"""What a solver computes with, as plain NumPy and SciPy data in float64: all that is written to C."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Bool, Float, Int
+
+from ..algorithms.base import Algorithm
+from ..algorithms.osqp import OSQP
+from ..algorithms.scs import SCS
+from ..cones.product import Cones
+from ..engine.plan import Plan
+from ..families.base import Family
+from ..families.conic import Conic
+from ..families.parameter_range import Seen
+from ..families.quadratic_program import QP
+from ..schedules.schedule import Schedule
+
+# Jacobi's rotations take about 40·k³ operations.
+LARGEST_SEMIDEFINITE = 64
+
+
+class Generated(Protocol):
+    """What code generation needs of a solver."""
+
+    family: Family
+    algorithm: Algorithm
+    schedule: Schedule
+    plan: Plan
+    seen: Seen | None
+
+    def content_hash(self) -> str:
+        """Equal exactly for solvers that give the same iterates."""
+        ...
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One of the data of an instance in equilibrated units: scale·(base + M p), or scale·(its own part of p)."""
+
+    offset: Float[np.ndarray, " k"]
+    matrix: sp.csr_array
+    scale: Float[np.ndarray, " k"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The equilibrated problem, its schedule and its parameter map.
+
+    `gram(g)` is the matrix of the g-th distinct factorization, shift[g]·I + P + A'diag(weights[g])A, plus a fixed part.
+    """
+
+    kind: str
+    n: int
+    constraints: int
+    P: sp.csr_array
+    A: sp.csr_array
+    fixed: sp.csr_array | None
+    d: Float[np.ndarray, " n"]
+    e: Float[np.ndarray, " rows"]
+    c: float
+    size_P: float
+    size_A: float
+    eps_infeasible: float
+    theta: dict[str, Float[np.ndarray, " H+1"]]
+    which: Int[np.ndarray, " H+1"]
+    shift: Float[np.ndarray, " factors"]
+    weights: Float[np.ndarray, "factors rows"]
+    horizon: int
+    warm: bool
+    safeguard: str | None
+    ends: Int[np.ndarray, " H"]
+    data: dict[str, Vector]
+    mapped: bool
+    size: int
+    checks: bool
+    seen: Seen | None
+    layout: Any
+    equality: Bool[np.ndarray, " rows"]
+    place: Int[np.ndarray, " rows"]
+    free: sp.csr_array
+    free_place: Int[np.ndarray, " free"]
+    cones: Cones | None
+    normalized: bool
+    tolerance: Callable[[float], float]
+    base: Float[np.ndarray, " size"]
+
+    def gram(self, g: int) -> sp.csr_array:
+        """The matrix that the steps with factor g solve with."""
+        K = self.P + self.shift[g] * sp.eye_array(self.n) + self.A.T @ sp.diags_array(self.weights[g]) @ self.A
+        return sp.csr_array(K if self.fixed is None else K + self.fixed)
+
+    def pattern(self) -> sp.csr_array:
+        """Where any of these matrices has entries."""
+        K = abs(self.P) + sp.eye_array(self.n) + abs(self.A).T @ abs(self.A)
+        return sp.csr_array(K if self.fixed is None else K + abs(self.fixed))
+
+
+def problem_of(solver: Generated) -> Problem:
+    """The plain data of a solver; algorithms and families that C code is not written for are refused."""
+    family, algorithm = solver.family, solver.algorithm
+    # By exact type: a subclass takes other steps.
+    if isinstance(family, QP) and type(algorithm) is OSQP:
+        return _qp(solver, family)
+    if isinstance(family, Conic) and type(algorithm) is SCS:
+        return _conic(solver, family)
+    raise ValueError(
+        f"C code is written for OSQP on QP families and SCS on Conic families, not for {type(algorithm).__name__} on "
+        f"{type(family).__name__}. State the problem as a QP or Conic (from_cvxpy does), or use the solver from Python"
+    )
+
+
+def _common(solver: Generated, family: Any) -> dict[str, Any]:
+    plan, matrices = solver.plan, family.matrices
+    scaling, host = matrices.scaling, family.host
+    d, c = np.asarray(scaling.d, np.float64), float(scaling.c)
+    guard = plan.safeguard
+    D = sp.diags_array(d)
+    seen, layout = solver.seen, family.layout
+    return {
+        "n": family.n,
+        "constraints": family.m,
+        "P": _clean(c * (D @ host.P @ D)),
+        "d": d,
+        "e": np.asarray(scaling.e, np.float64),
+        "c": c,
+        "size_P": float(matrices.size_P),
+        "size_A": float(matrices.size_A),
+        "eps_infeasible": float(solver.algorithm.eps_infeasible),
+        "theta": {name: np.asarray(values, np.float64) for name, values in plan.theta.items()},
+        "which": np.asarray(plan.which),
+        "horizon": plan.H,
+        "warm": bool(solver.schedule.warm),
+        "safeguard": None if guard is None else guard.rule,
+        "ends": np.zeros(0, int) if guard is None else np.asarray(guard.ends, int),
+        "mapped": family.mapped is not None,
+        "seen": seen,
+        "layout": layout,
+        "tolerance": solver.algorithm.solve_tolerance,
+        "base": _base(family),
+    }
+
+
+def _qp(solver: Generated, family: QP) -> Problem:
+    common, kinds = _common(solver, family), family.host.kinds
+    rows, which, theta = kinds.bounded, common["which"], common["theta"]
+    first = np.unique(which, return_index=True)[1]
+    equality = np.asarray(family.equality)
+    rho = np.where(equality, theta["rho_eq"][first, None], theta["rho_ineq"][first, None])
+    E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
+    fixed = None if family.matrices.fixed is None else _clean(np.asarray(family.matrices.fixed.dense(), np.float64))
+    scales = {"q": common["c"] * common["d"], "l": common["e"], "u": common["e"]}
+    places = {"q": np.arange(family.n), "l": rows, "u": rows}
+    data, size = _data(family, scales, places)
+    return Problem(
+        kind="qp",
+        A=_clean(E @ family.host.A[rows] @ D),
+        fixed=fixed,
+        shift=theta["sigma"][first],
+        weights=rho,
+        data=data,
+        size=size,
+        checks=bool(kinds.can_cross) or not common["mapped"],
+        equality=equality,
+        place=rows,
+        free=_clean(family.host.A[kinds.free]),
+        free_place=kinds.free,
+        cones=None,
+        normalized=False,
+        **common,
+    )
+
+
+def _conic(solver: Generated, family: Conic) -> Problem:
+    common, cones = _common(solver, family), family.cones
+    _check_cones(cones)
+    theta = common["theta"]
+    first = np.unique(common["which"], return_index=True)[1]
+    zero = np.arange(family.m) < cones.zero
+    r_y = np.where(zero, theta["r_yz"][first, None], theta["r_ynz"][first, None])
+    E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
+    everything = np.arange(family.m)
+    places = {"b": everything, "c": np.arange(family.n)}
+    data, size = _data(family, {"b": common["e"], "c": common["d"]}, places)
+    return Problem(
+        kind="conic",
+        A=_clean(E @ family.host.A @ D),
+        fixed=None,
+        shift=theta["r_w"][first],
+        weights=1 / r_y,
+        data=data,
+        size=size,
+        checks=True,
+        equality=zero,
+        place=everything,
+        free=sp.csr_array((0, family.n)),
+        free_place=np.zeros(0, int),
+        cones=cones,
+        normalized=family.normalized,
+        **common,
+    )
+
+
+def _check_cones(cones: Cones) -> None:
+    largest = max(cones.semidefinite, default=0)
+    if largest > LARGEST_SEMIDEFINITE:
+        raise ValueError(
+            f"C code is written for semidefinite cones up to order {LARGEST_SEMIDEFINITE}, this family has one of "
+            f"order {largest}: its eigenvalues would take longer than all else. Use the solver from Python"
+        )
+
+
+def _data(family: Any, scales: dict, places: dict) -> tuple[dict[str, Vector], int]:
+    """The map from the parameter to each of the data; without a map the parameter is all of the data in a row."""
+    host, parameter, data = family.host, family.parameter, {}
+    lengths = {name: family.n if name in ("q", "c") else family.m for name in scales}
+    mapped = family.mapped is not None
+    size = parameter.size if mapped else sum(lengths.values())
+    begin = 0
+    for name, scale in scales.items():
+        rows, length = places[name], lengths[name]
+        if mapped:
+            base = np.zeros(length) if host.values[name] is None else host.values[name]
+            matrix = parameter.matrices.get(name, sp.csr_array((length, size)))
+        else:
+            base = np.zeros(length)
+            matrix = sp.csr_array((np.ones(length), (np.arange(length), begin + np.arange(length))), (length, size))
+        begin += length
+        scaled = sp.csr_array(sp.diags_array(scale) @ matrix[rows])
+        data[name] = Vector(scale * base[rows], scaled, scale)
+    return data, size
+
+
+def _base(family: Any) -> np.ndarray:
+    """The base values in a row, zero where there is none: an instance, for an example."""
+    lengths = {name: family.n if name in ("q", "c") else family.m for name in family.host.values}
+    values = family.host.values.items()
+    return np.concatenate([np.zeros(lengths[name]) if value is None else value for name, value in values])
+
+
+def _clean(matrix: Any) -> sp.csr_array:
+    csr = sp.csr_array(matrix)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    return csr

@@ -1,0 +1,256 @@
+"""The C source of a solver: its numbers in the order of elimination, and the parts that compute with them."""
+
+import re
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..cones.product import Cones
+from . import emit
+from .linear import Linear
+from .problem import Problem
+from .products import affine_map, product
+
+# The least tolerance that makes sense in float; double has none.
+LEAST_EPS = {"double": 0.0, "float": 1e-6}
+_SAFEGUARDS = {None: 0, "block": 1, "step": 2}
+
+
+def renamed(text: str, prefix: str) -> str:
+    """The parts are written with the prefix longstep."""
+    return re.sub(r"\blongstep_", f"{prefix}_", re.sub(r"\bLONGSTEP_", f"{prefix.upper()}_", text))
+
+
+def data_source(problem: Problem, linear: Linear, precision: str) -> str:
+    """The private header: every number that the solver computes with, and the code made for its patterns."""
+    common = _common(problem, linear, precision)
+    own = (
+        _qp(problem, linear, precision) if problem.cones is None else _conic(problem, problem.cones, linear, precision)
+    )
+    return "\n".join([*common, *own])
+
+
+def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
+    factors = linear.factors
+    largest = max(problem.n, problem.constraints, problem.size, *(v.matrix.nnz for v in problem.data.values()))
+    root = {"double": np.finfo(np.float64).eps ** 0.5, "float": float(np.sqrt(np.finfo(np.float32).eps))}[precision]
+    lines = [
+        f"#define N {problem.n}",
+        f"#define ROWS {problem.A.shape[0]}",
+        f"#define HORIZON {problem.horizon}",
+        f"#define FACTOR_SIZE {factors.shape[1]}",
+        f"#define SAFEGUARD {_SAFEGUARDS[problem.safeguard]} /* 1: after each block, 2: after each step */",
+        f"#define REFINEMENTS {linear.refinements}",
+        f"#define GROWTH {10 if problem.safeguard == 'step' else 1}",
+        f"#define FAILURES {1 if problem.safeguard == 'step' else 2} /* after so many, safe steps to the end */",
+        f"#define ROOT_EPSILON {emit.number(root, precision)}",
+        f"#define EPS_INFEASIBLE {emit.number(problem.eps_infeasible, precision)}",
+        f"#define OBJECTIVE_SIGN {1 if problem.layout is None else problem.layout.sign}",
+        f"#define SIZE_P {emit.number(problem.size_P, precision)}",
+        f"#define SIZE_A {emit.number(problem.size_A, precision)}",
+        f"#define REAL_MAX {'DBL_MAX' if precision == 'double' else 'FLT_MAX'}",
+        f"#define SQRT {'sqrt' if precision == 'double' else 'sqrtf'}",
+        f"#define FABS {'fabs' if precision == 'double' else 'fabsf'}",
+        f"#define COPYSIGN {'copysign' if precision == 'double' else 'copysignf'}",
+        f"#define FMAX {'fmax' if precision == 'double' else 'fmaxf'}",
+        f"\ntypedef {emit.index_type(largest)} index_t;",
+        emit.part("prelude.c"),
+    ]
+    arrays = [
+        emit.integers("uint8_t" if factors.shape[0] < 256 else "uint16_t", "which", problem.which),
+        emit.reals("factors", factors, precision),
+        linear.code,
+    ]
+    if problem.mapped and any(vector.matrix.nnz for vector in problem.data.values()):
+        arrays.append(emit.part("affine.c"))
+    if problem.safeguard == "block":
+        arrays.insert(0, emit.integers("uint8_t", "ends", problem.ends))
+    return ["\n".join(lines), *arrays]
+
+
+def _seen(problem: Problem, precision: str) -> tuple[str, str]:
+    """Whether the parameter lies outside what training saw: the tables and the function, and the statement."""
+    seen = problem.seen
+    if seen is None or not problem.mapped:
+        return "", "    work->outside = 0;\n"
+    columns = {"low": seen.low, "second": seen.second, "before": seen.before, "high": seen.high}
+    tables = [emit.reals(f"seen_{name}", values, precision) for name, values in columns.items()]
+    tables.append(emit.reals("seen_rounding", seen.rounding, precision))
+    sizes = f"#define SEEN_SIZE {problem.size}\n#define SEEN_LONE {seen.lone}\n"
+    return "".join([sizes, *tables, emit.part("outside.c")]), "    work->outside = is_outside(parameter);\n"
+
+
+def _shift(problem: Problem, precision: str) -> tuple[str, str]:
+    """What the user's objective has besides ½x'Px + q'x: a constant and a term in the parameter."""
+    layout = problem.layout
+    if layout is None:
+        return "", "    work->shift = 0;\n"
+    constant = emit.number(layout.constant, precision)
+    if not layout.offset.any():
+        return "", f"    work->shift = {constant};\n"
+    statement = (
+        f"    work->shift = {constant};\n"
+        f"    for (int32_t i = 0; i < {problem.size}; ++i) work->shift += objective_offset[i] * parameter[i];\n"
+    )
+    return emit.reals("objective_offset", layout.offset, precision), statement
+
+
+def _finite(problem: Problem) -> str:
+    return (
+        "    int32_t bad = 0;\n"
+        f"    for (int32_t i = 0; i < {problem.size}; ++i) bad += wrong(parameter[i]);\n"
+        "    if (bad) return 0;\n"
+    )
+
+
+def row_order(problem: Problem) -> np.ndarray:
+    """Equalities first; then by the number of entries, so that loops over rows do alike things."""
+    return np.lexsort((np.diff(problem.A.indptr), ~problem.equality))
+
+
+def _qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
+    rows, order = row_order(problem), linear.order
+    A, P = sp.csr_array(problem.A[rows][:, order]), sp.csr_array(problem.P[order][:, order])
+    d, e, c = problem.d[order], problem.e[rows], problem.c
+    scalars = {"ONE_OVER_C": 1 / c, "C_SCALE": c}
+    vectors = {
+        **{name: problem.theta[name] for name in ("rho_eq", "rho_ineq", "alpha")},
+        "d_scale": d,
+        "one_over_dc": 1 / (d * c),
+        "one_over_e": 1 / e,
+        "e_over_c": e / c,
+    }
+    return [
+        f"#define EQUALITIES {int(problem.equality.sum())}",
+        f"#define P_BY_SYSTEM {int(linear.by_system)}",
+        *(f"#define {name} {emit.number(value, precision)}" for name, value in scalars.items()),
+        *(emit.reals(name, value, precision) for name, value in vectors.items()),
+        _refining(problem, linear, precision),
+        emit.integers("index_t", "place_x", order),
+        emit.integers("index_t", "place_row", problem.place[rows]),
+        product("multiply_A", A, precision),
+        product("multiply_At", sp.csr_array(A.T), precision),
+        product("multiply_P", P, precision),
+        _free_rows(problem, precision),
+        _qp_load(problem, rows, order, precision),
+    ]
+
+
+def _refining(problem: Problem, linear: Linear, precision: str) -> str:
+    """What the system that a step solves has besides P and A."""
+    if not linear.spare:
+        return ""
+    order = linear.order
+    fixed = sp.csr_array((problem.n, problem.n)) if problem.fixed is None else problem.fixed[order][:, order]
+    tables = emit.reals("sigma", problem.theta["sigma"], precision)
+    return tables + product("multiply_fixed", sp.csr_array(fixed), precision)
+
+
+def _conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> list[str]:
+    order, double = linear.order, precision == "double"
+    A, P = sp.csr_array(problem.A[:, order]), sp.csr_array(problem.P[order][:, order])
+    d = problem.d[order]
+    scalars = {
+        "ZERO": cones.zero,
+        "NONNEGATIVE": cones.nonnegative,
+        "SECOND_ORDERS": len(cones.second_order),
+        "SECOND_ORDER_ROWS": sum(cones.second_order),
+        "SEMIDEFINITES": len(cones.semidefinite),
+        "NORMALIZED": int(problem.normalized),
+        "ROOT_SIZE": emit.number(float(np.sqrt(problem.n + problem.constraints + 1)), precision),
+        "EPSILON": "DBL_EPSILON" if double else "FLT_EPSILON",
+        "REAL_MIN": "DBL_MIN" if double else "FLT_MIN",
+    }
+    vectors = {
+        **{name: problem.theta[name] for name in ("r_w", "r_yz", "r_ynz", "r_tau", "alpha")},
+        "d_scale": d,
+        "one_over_d": 1 / d,
+        "one_over_e": 1 / problem.e,
+    }
+    parts = (
+        [emit.integers("int32_t", "second_order", cones.second_order), emit.part("cones.c")]
+        if cones.second_order
+        else []
+    )
+    if cones.semidefinite:
+        parts += [emit.integers("int32_t", "semidefinite", cones.semidefinite), emit.part("semidefinite.c")]
+    return [
+        *(f"#define {name} {value}" for name, value in scalars.items()),
+        *(emit.reals(name, value, precision) for name, value in vectors.items()),
+        emit.integers("index_t", "place_x", order),
+        product("multiply_A", A, precision),
+        product("multiply_At", sp.csr_array(A.T), precision),
+        product("multiply_P", P, precision),
+        *parts,
+        emit.part("project.c"),
+        emit.part("conic_load.c"),
+        _conic_load(problem, order, precision),
+    ]
+
+
+def _conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
+    """`load`: from the parameter to b and c."""
+    head = "static int load(longstep_workspace *work, const real *parameter)\n{\n"
+    if not problem.mapped:
+        return head + (
+            "    for (int32_t i = 0; i < ROWS; ++i) work->b[i] = parameter[i] / one_over_e[i];\n"
+            "    for (int32_t i = 0; i < N; ++i) work->c[i] = parameter[ROWS + place_x[i]] * d_scale[i];\n"
+            "    work->outside = 0;\n    work->shift = 0;\n    return normalize(work);\n}\n"
+        )
+    text, body = _mapped(problem, {"b": np.arange(problem.constraints), "c": order}, precision)
+    return text + head + body + "    return normalize(work);\n}\n"
+
+
+def _mapped(problem: Problem, places: dict[str, np.ndarray], precision: str) -> tuple[str, str]:
+    """The tables of the parameter map, and the statements that apply it."""
+    text, outside = _seen(problem, precision)
+    offset, shift = _shift(problem, precision)
+    text += offset
+    body = _finite(problem) + outside + shift
+    for name, vector in problem.data.items():
+        tables, statement = affine_map(name, sp.csr_array(vector.matrix[places[name]]), precision)
+        text += emit.reals(f"base_{name}", vector.offset[places[name]], precision) + tables
+        body += _copied(f"base_{name}", f"work->{name}", len(places[name])) + statement
+    return text, body
+
+
+def _copied(source: str, target: str, count: int) -> str:
+    # GCC 12 stores wrong numbers for a memcpy from constants such as {1, 1, 0, 0, 0, 0, 0, 0} where it has AVX-512.
+    return (
+        "    /* One by one: some compilers get a copy of constants wrong. */\n"
+        f"    for (int32_t i = 0; i < {count}; ++i) {target}[i] = ((const volatile real *){source})[i];\n"
+    )
+
+
+def _free_rows(problem: Problem, precision: str) -> str:
+    """Rows that no instance bounds have the value Ax and no multiplier."""
+    if problem.free_place.size == 0:
+        return "static void free_rows(longstep_result *r)\n{\n    (void)r;\n}\n"
+    count = problem.free_place.size
+    return (
+        product("multiply_free", problem.free, precision)
+        + emit.integers("index_t", "place_free", problem.free_place)
+        + "static void free_rows(longstep_result *r)\n{\n"
+        f"    real value[{count}];\n    multiply_free(r->x, value);\n"
+        f"    for (int32_t i = 0; i < {count}; ++i) {{\n"
+        "        r->y[place_free[i]] = 0;\n        r->s[place_free[i]] = value[i];\n    }\n}\n"
+    )
+
+
+def _qp_load(problem: Problem, rows: np.ndarray, order: np.ndarray, precision: str) -> str:
+    """`load`: from the parameter to q, l and u."""
+    head = "static int load(longstep_workspace *work, const real *parameter)\n{\n"
+    admissible = emit.part("qp_load.c") if problem.checks else ""
+    end = "    return admissible(work);\n}\n" if problem.checks else "    return 1;\n}\n"
+    if not problem.mapped:
+        n, m = problem.n, problem.constraints
+        loops = (
+            f"    for (int32_t i = 0; i < N; ++i) work->q[i] = parameter[place_x[i]] / one_over_dc[i];\n"
+            "    for (int32_t i = 0; i < ROWS; ++i) {\n"
+            f"        work->l[i] = bound(parameter[{n} + place_row[i]]) / one_over_e[i];\n"
+            f"        work->u[i] = bound(parameter[{n + m} + place_row[i]]) / one_over_e[i];\n    }}\n"
+            "    work->outside = 0;\n    work->shift = 0;\n"
+        )
+        return admissible + emit.part("bound.c") + head + loops + end
+    text, body = _mapped(problem, {"q": order, "l": rows, "u": rows}, precision)
+    return admissible + text + head + body + end

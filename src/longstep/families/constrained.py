@@ -1,0 +1,90 @@
+"""What families with constraints have in common: P and A as the user gave them, and a parameter map in two forms."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import scipy.sparse as sp
+
+from .._util.memory import require
+from ..linalg.matrix import ArrayLike2D, to_csr
+from .affine import Affine, WorkingMap
+from .base import NamedFamily, check_convex, check_linear, check_square, is_named
+from .equilibration import Matrices
+from .names import Layout
+
+_TOO_LARGE = (
+    "longstep is for problems of up to some thousands of unknowns that are solved again and again; for one this large "
+    "use a sparse solver (OSQP, SCS, Clarabel) or eliminate unknowns"
+)
+
+
+class Host:
+    """The user's own data, on the host; compared by identity so that jit can hold it."""
+
+    def __init__(
+        self,
+        P: sp.csr_array,
+        A: sp.csr_array,
+        values: dict[str, np.ndarray | None],
+        equilibrate: bool,
+        kinds: Any = None,
+        layout: Layout | None = None,
+    ):
+        self.P, self.A, self.values, self.equilibrate, self.kinds = P, A, values, equilibrate, kinds
+        self.layout = layout
+
+    def hashed(self) -> tuple:
+        """What defines the problem."""
+        return self.P, self.A, self.values
+
+
+class ConstrainedFamily(NamedFamily):
+    """What QP and Conic have in common: matrices, base values, and a parameter map in two forms."""
+
+    m: eqx.AbstractVar[int]
+    matrices: eqx.AbstractVar[Matrices]
+    parameter: eqx.AbstractVar[Affine | None]
+    mapped: eqx.AbstractVar[WorkingMap | None]
+    host: eqx.AbstractVar[Host]
+
+    @property
+    def P(self) -> sp.csr_array:
+        """The quadratic term, as given."""
+        return self.host.P
+
+    @property
+    def A(self) -> sp.csr_array:
+        """The constraint matrix, as given."""
+        return self.host.A
+
+    @property
+    def layout(self) -> Layout | None:
+        """What the entries of parameters and solutions are called, where that is known."""
+        return self.host.layout
+
+    def single(self, parameter: Any) -> Any:  # noqa: D102
+        if self.host.layout is None or not is_named(parameter):
+            return super().single(parameter)
+        return self.host.layout.one(parameter)[None]
+
+    def vectors(self, parameters: Any) -> Any:  # noqa: D102
+        if self.host.layout is None or not is_named(parameters):
+            return super().vectors(parameters)
+        return self.host.layout.many(parameters)
+
+    def maps(self, parameters: Any) -> bool:
+        """Whether these are parameter vectors that the device map takes."""
+        return self.mapped is not None and not is_named(parameters)
+
+
+def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array, sp.csr_array]:
+    """P and A as float64 CSR; bad shapes, NaN and indefinite P are refused."""
+    rows = to_csr(A)
+    square = sp.csr_array((rows.shape[1], rows.shape[1])) if P is None else to_csr(P)
+    check_square("P", square)
+    check_linear("A", rows, square.shape[0])
+    n = square.shape[0]
+    require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
+    check_convex("P", square)
+    return square, rows

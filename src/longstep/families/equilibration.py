@@ -1,0 +1,163 @@
+"""The working matrices of a constrained family: equilibrated once (Ruiz 2001), on the host, and put on the device."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Float
+
+from ..linalg.factor import Gram, Spectrum
+from ..linalg.matrix import Matrix, make_matrix, to_csr
+from .base import is_diagonal
+
+_SMALLEST, _LARGEST = 1e-4, 1e4
+
+
+class Scaling(eqx.Module):
+    """Diagonal scalings: P̄ = c·D P D, Ā = E A D, so x = D x̄, s = E⁻¹ s̄, y = E ȳ / c."""
+
+    d: Float[Array, " n"]
+    e: Float[Array, " m"]
+    c: Float[Array, ""]
+
+    @staticmethod
+    def identity(n: int, m: int, dtype) -> "Scaling":
+        """No scaling."""
+        return Scaling(jnp.ones(n, dtype), jnp.ones(m, dtype), jnp.ones((), dtype))
+
+
+def _limit(norms: np.ndarray | float) -> np.ndarray:
+    """Norms fit to divide by: empty rows and columns stay as they are, extreme ones are cut."""
+    return np.minimum(np.where(norms < _SMALLEST, 1.0, norms), _LARGEST)
+
+
+def ruiz(
+    P: sp.csr_array,
+    A: sp.csr_array,
+    blocks: np.ndarray,
+    cost: np.ndarray | None,
+    iterations: int = 10,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Scalings (d, e, c) that bring the columns of [P A'; A 0] near ∞-norm one (Ruiz 2001).
+
+    `blocks` numbers the rows of A: rows with the same number share one scale, which keeps a second-order or
+    semidefinite cone a cone. `cost` is a typical linear term; with it (QP) the objective is scaled too, by
+    max(mean column norm of P, ‖cost‖∞) as OSQP does, which takes the norm of a zero cost to be 1; None (Conic)
+    leaves c = 1.
+    """
+    m, n = A.shape
+    d, e, c = np.ones(n), np.ones(m), 1.0
+    P, A = abs(P.tocsc()), abs(A.tocsc())
+    q = None if cost is None else np.abs(cost).astype(float)
+    for _ in range(iterations):
+        column = np.maximum(_column_max(P), _column_max(A))
+        row = _column_max(sp.csc_array(A.T))
+        if m:
+            shared = np.zeros(int(blocks.max()) + 1)
+            np.maximum.at(shared, blocks, row)
+            row = shared[blocks]
+        step_d, step_e = 1 / np.sqrt(_limit(column)), 1 / np.sqrt(_limit(row))
+        P = sp.csc_array(sp.diags_array(step_d) @ P @ sp.diags_array(step_d))
+        A = sp.csc_array(sp.diags_array(step_e) @ A @ sp.diags_array(step_d))
+        d, e = d * step_d, e * step_e
+        if q is not None:
+            q = q * step_d
+            sizes = np.array([_column_max(P).mean(), _limit(np.array(q.max(initial=0.0)))])
+            step_c = 1 / float(_limit(sizes.max()))
+            P, q, c = P * step_c, q * step_c, c * step_c
+    return d, e, c
+
+
+def _column_max(M: sp.csc_array) -> np.ndarray:
+    if 0 in M.shape or M.nnz == 0:
+        return np.zeros(M.shape[1])
+    return np.asarray(M.max(axis=0).todense()).ravel()
+
+
+class Matrices(eqx.Module):
+    """The equilibrated P̄ = c·D P D and Ā = E A D, which algorithms use, with the scaling back to user's units.
+
+    `fixed` is a further constant part of every Gram matrix, or absent; `size_P` and `size_A` are the largest entries
+    of the user's own P and A, or one if that is less, against which certificates of infeasibility are judged.
+    """
+
+    P: Matrix
+    A: Matrix
+    fixed: Matrix | None
+    scaling: Scaling
+    size_P: Float[Array, ""]
+    size_A: Float[Array, ""]
+    n: int = eqx.field(static=True)
+    m: int = eqx.field(static=True)
+    diagonal: bool = eqx.field(static=True)
+    spectrum: Spectrum | None
+
+    @property
+    def factor_size(self) -> int:
+        """How many numbers the factor of a Gram matrix has."""
+        return self.n if self.diagonal else self.n**2
+
+    def gram(self, shift: Any, weights: Any) -> Gram:
+        """K = P̄ + shift·I + Ā'diag(weights)Ā."""
+        return Gram(self.P, self.A, self.fixed, shift, weights, self.n, self.spectrum)
+
+
+class Equilibrated:
+    """P, A and the scalings on the host in float64, from which a family builds its working data."""
+
+    def __init__(
+        self, P: sp.csr_array, A: sp.csr_array, blocks: np.ndarray, cost: np.ndarray | None, *, equilibrate: bool
+    ):
+        m, n = A.shape
+        self.d, self.e, self.c = np.ones(n), np.ones(m), 1.0
+        if equilibrate:
+            self.d, self.e, self.c = ruiz(P, A, blocks, cost)
+            if _one_to_one(A) and np.unique(blocks).size == m:
+                # Where the scaling of rows of their own converges to: then A'A = I, which training makes use of.
+                self.e = 1.0 / np.abs(A.data * self.d[A.indices])
+        D, E = sp.diags_array(self.d), sp.diags_array(self.e)
+        self.given_P, self.given_A = P, A
+        self.P, self.A = to_csr(self.c * (D @ P @ D)), to_csr(E @ A @ D)
+
+    def matrices(
+        self, dtype: np.dtype, rows: np.ndarray, fixed: sp.csr_array | None = None, *, alike: bool = False
+    ) -> Matrices:
+        """The working matrices, with some rows of A; `alike` says that algorithms give them all the same penalty."""
+        A = sp.csr_array(self.A[rows])
+        diagonal = _gram_is_diagonal(self.P, self.A)
+        orthogonal = _one_to_one(A) and bool(np.allclose(np.abs(A.data), 1.0, rtol=1e-14))
+        spectrum = None
+        if alike and orthogonal and fixed is None and not diagonal:
+            values, vectors = np.linalg.eigh(self.P.toarray())
+            spectrum = Spectrum(jnp.asarray(np.maximum(values, 0.0), dtype), jnp.asarray(vectors, dtype))
+        return Matrices(
+            P=make_matrix(self.P, dtype),
+            A=make_matrix(A, dtype),
+            fixed=None if fixed is None else make_matrix(fixed, dtype),
+            scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
+            size_P=jnp.asarray(_size(self.given_P), dtype),
+            size_A=jnp.asarray(_size(self.given_A), dtype),
+            n=self.P.shape[0],
+            m=A.shape[0],
+            diagonal=diagonal,
+            spectrum=spectrum,
+        )
+
+
+def _one_to_one(A: sp.csr_array) -> bool:
+    """Whether A has one entry in every row and column: bounds on all unknowns, and nothing else."""
+    m, n = A.shape
+    return m == n == A.nnz and bool((np.diff(A.indptr) == 1).all()) and np.unique(A.indices).size == n
+
+
+def _size(M: sp.csr_array) -> float:
+    """The largest entry, and at most one: large entries must not make a certificate easier to pass."""
+    return min(1.0, float(np.max(np.abs(M.data), initial=0.0)))
+
+
+def _gram_is_diagonal(P: sp.csr_array, A: sp.csr_array) -> bool:
+    """Whether P + A'WA is diagonal for every diagonal W, so that a solve is a division."""
+    one_entry_rows = bool((np.diff(A.indptr) <= 1).all())
+    return one_entry_rows and is_diagonal(P)

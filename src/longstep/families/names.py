@@ -1,0 +1,251 @@
+"""Named arrays in a family's vectors: from named parameters to x, and from a solution back to named variables."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from ..linalg.real import real_array
+
+# How far a value may be from the set that its attributes describe, as in CVXPY.
+_TOLERANCE = 1e-8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """One named array and where its entries lie in a vector.
+
+        value[i, j, …] = vector[place[i, j, …]], or 0 where place is −1.
+
+    So a symmetric matrix has its two triangles at the same places, and a diagonal or sparse one is −1 elsewhere.
+    `lower` and `upper` bound the entries, where that is known; `definite` is 1 for positive and −1 for negative
+    semidefinite matrices, else 0.
+    """
+
+    name: str
+    place: Int[np.ndarray, "*shape"]
+    lower: Float[np.ndarray, "*shape"] | None = None
+    upper: Float[np.ndarray, "*shape"] | None = None
+    definite: int = 0
+
+    def __post_init__(self):
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            if bound is not None and bound.shape not in ((), self.place.shape):
+                raise ValueError(f"{name} of {self.name!r} has shape {bound.shape}, the array {self.place.shape}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return self.place.shape
+
+    @functools.cached_property
+    def first(self) -> Int[np.ndarray, " entries"]:
+        """For every entry of the vector, in its order, the first place of the flattened array that holds it."""
+        places, first = np.unique(self.place.ravel(), return_index=True)
+        return first[places >= 0]
+
+    @property
+    def labels(self) -> list[str]:
+        """A name for every entry of the vector: `p` of a scalar, `p[2]` of a vector, `p[0,1]` of a matrix."""
+        if not self.shape:
+            return [self.name]
+        indices = zip(*np.unravel_index(self.first, self.shape), strict=True)
+        return [f"{self.name}[{','.join(str(i) for i in index)}]" for index in indices]
+
+    def gather(self, vectors: Float[np.ndarray, "*N n"]) -> Float[np.ndarray, "..."]:
+        """The array, or a stack of them, out of a vector or a stack of them."""
+        values = vectors[..., np.maximum(self.place, 0)]
+        return values if (self.place >= 0).all() else np.where(self.place >= 0, values, 0.0)
+
+    def flatten(self, values: Float[np.ndarray, "N *shape"]) -> Float[np.ndarray, "N entries"]:
+        """The entries that the vector holds."""
+        return values.reshape(len(values), self.place.size)[:, self.first]
+
+    def check(self, values: Float[np.ndarray, "N *shape"]) -> None:
+        """Refuse values that are not finite, or not in the set that the attributes of the array describe."""
+        bad = ~np.isfinite(values)
+        if bad.any():
+            raise ValueError(f"{self._where(bad)} is {values[bad][0]}; it must be finite")
+        size = 1.0 + np.abs(values).max(initial=0.0)
+        if self.first.size < self.place.size and (odd := self._odd(values, _TOLERANCE * size)).any():
+            kind = "symmetric" if (self.place >= 0).all() else "zero outside its pattern (diagonal or sparse)"
+            raise ValueError(f"{self._where(odd)} does not fit: {self.name!r} must be {kind}")
+        for bound, sign, words in ((self.lower, -1, "less"), (self.upper, 1, "more")):
+            if bound is not None and (outside := sign * (values - bound) > _TOLERANCE * size).any():
+                limit = np.broadcast_to(bound, values.shape)[outside][0]
+                raise ValueError(f"{self._where(outside)} is {values[outside][0]:g}, {words} than its bound {limit:g}")
+        if self.definite:
+            least = np.linalg.eigvalsh(self.definite * values)[:, 0]
+            if (least < -_TOLERANCE * size).any():
+                sign = "positive" if self.definite > 0 else "negative"
+                where = f"{self.name!r} of instance {int(np.argmin(least))}"
+                raise ValueError(
+                    f"{where} must be {sign} semidefinite; an eigenvalue is {self.definite * least.min():g}"
+                )
+
+    def _odd(self, values: np.ndarray, tolerance: float) -> np.ndarray:
+        """Entries that differ from the first one at their place, or from zero where they have none."""
+        _, first, twin = np.unique(self.place, return_index=True, return_inverse=True)
+        meant = values.reshape(len(values), self.place.size)[:, first[twin.ravel()]].reshape(values.shape)
+        return np.abs(np.where(self.place >= 0, meant, 0.0) - values) > tolerance
+
+    def _where(self, mask: np.ndarray) -> str:
+        instance, *entry = (int(i) for i in np.argwhere(mask)[0])
+        at = f"[{', '.join(map(str, entry))}]" if entry else ""
+        return f"{self.name}{at} of instance {instance}"
+
+
+class Layout:
+    """What the entries of a family's parameter x and of its solutions are called, and what the objective lacks.
+
+    x holds the parameters one after another, each as `value.ravel()`, of a symmetric matrix the upper triangle by
+    rows, of a diagonal one the diagonal, of a sparse one its entries by rows. The user's objective is
+
+        sign·(½x'Px + q'x + constant + offset'x),   sign = −1 where the user maximises,
+
+    with the family's point in ½x'Px + q'x and the parameter in offset'x.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Block],
+        variables: Sequence[Block],
+        *,
+        sign: int = 1,
+        constant: float = 0.0,
+        offset: Any = None,
+    ):
+        self.parameters = {block.name: block for block in parameters}
+        self.variables = {block.name: block for block in variables}
+        self.size = sum(block.first.size for block in parameters)
+        self.sign, self.constant = int(sign), float(constant)
+        self.offset = np.zeros(self.size) if offset is None else np.asarray(offset, np.float64)
+        if self.offset.shape != (self.size,):
+            raise ValueError(f"offset must have {self.size} entries, one for each of x, got shape {self.offset.shape}")
+
+    @property
+    def columns(self) -> list[str]:
+        """A name for every entry of x, as for the columns of a table: `mu[0]`, `mu[1]`, `C[0,1]`, `price`."""
+        return [label for block in self.parameters.values() for label in block.labels]
+
+    def stack(self, named: Mapping[str, Any]) -> Float[np.ndarray, "*N size"]:
+        """Named values as one x (size,), or as a stack (N, size) where some have a leading axis of instances.
+
+        Values without that axis are repeated for every instance.
+        """
+        for words, names in (
+            ("has no value", [n for n in self.parameters if n not in named]),
+            ("is no parameter of this problem", [str(n) for n in named if n not in self.parameters]),
+        ):
+            if names:
+                whole = ", ".join(self.parameters)
+                raise ValueError(f"{', '.join(map(repr, names))} {words}; the problem's parameters are {whole}")
+        values = {name: _array(name, named[name]) for name in self.parameters}
+        counts = {}
+        for name, block in self.parameters.items():
+            extra = values[name].ndim - len(block.shape)
+            if extra not in (0, 1) or values[name].shape[extra:] != block.shape:
+                many = ", ".join(["N", *map(str, block.shape)])
+                raise ValueError(
+                    f"{name!r} must have shape {block.shape}, or ({many}) for N instances; got {values[name].shape}"
+                )
+            if extra:
+                counts[name] = len(values[name])
+        if len(set(counts.values())) > 1:
+            found = ", ".join(f"{name}: {count}" for name, count in counts.items())
+            raise ValueError(f"the parameters must have one common number of instances, got {found}")
+        count = next(iter(counts.values()), 1)
+        parts = []
+        for name, block in self.parameters.items():
+            stacked = values[name] if name in counts else values[name][None]
+            block.check(stacked)
+            parts.append(np.broadcast_to(block.flatten(stacked), (count, block.first.size)))
+        x = np.concatenate(parts, axis=1)
+        return x if counts else x[0]
+
+    def one(self, named: Mapping[str, Any]) -> Float[np.ndarray, " size"]:
+        """The parameter of one instance; refused where values have an axis of instances."""
+        x = self.stack(named)
+        if x.ndim > 1:
+            raise ValueError(f"these are the values of {len(x)} instances, where those of one are expected")
+        return x
+
+    def many(self, named: "Mapping[str, Any] | Sequence[Mapping[str, Any]]") -> Float[np.ndarray, "N size"]:
+        """The parameters of a batch: named arrays with an axis of instances, or a sequence of instances by name."""
+        if isinstance(named, Mapping):
+            x = self.stack(named)
+            if x.ndim == 1:
+                raise ValueError("a batch of instances needs at least one array with a leading axis of instances")
+            return x
+        return np.stack([self.one(each) for each in named])
+
+    def split(self, x: Float[np.ndarray, "*N size"]) -> dict[str, np.ndarray]:
+        """The inverse of `stack`."""
+        return {name: block.gather(self._checked(x)) for name, block in self.parameters.items()}
+
+    def unpack(self, solution: Any, index: int | None = None) -> dict[str, np.ndarray]:
+        """The values of the variables by name, in their own shapes, with a leading axis for a batch.
+
+        `index` picks one instance of a batch. Entries that leave a bound the variable was declared with (nonneg, …)
+        by the solver's tolerance are put on it, as CVXPY does.
+        """
+        x = np.asarray(solution.x if index is None else solution.x[index])
+        values = {name: block.gather(x) for name, block in self.variables.items()}
+        for name, block in self.variables.items():
+            if block.lower is not None or block.upper is not None:
+                values[name] = np.clip(values[name], block.lower, block.upper)
+        return values
+
+    def objective(self, value: np.ndarray, x: Float[np.ndarray, "N size"]) -> np.ndarray:
+        """The user's objective of instances with parameters x, from the family's ½x'Px + q'x; () for one instance."""
+        shift = self.constant + (self._checked(x) @ self.offset if self.offset.any() else np.zeros(len(x)))
+        return np.asarray(self.sign * (value + shift.reshape(np.shape(value)))).astype(value.dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        kinds = {"parameters": self.parameters, "variables": self.variables}
+        blocks = {kind: [_fields(block) for block in each.values()] for kind, each in kinds.items()}
+        rest = {"sign": self.sign, "constant": self.constant, "offset": self.offset.tolist()}
+        return {**blocks, **rest}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> "Layout":
+        """The inverse of `to_json`."""
+        fields = dict(document)
+        blocks = [[_block(each) for each in fields.pop(kind)] for kind in ("parameters", "variables")]
+        return Layout(*blocks, **fields)
+
+    def _checked(self, x: Any) -> np.ndarray:
+        x = real_array("the parameter", x)
+        if x.shape[-1:] != (self.size,) or x.ndim > 2:
+            raise ValueError(f"a parameter of this family has {self.size} entries, got an array of shape {x.shape}")
+        return x
+
+
+def check_layout(layout: Layout | None, n: int, parameter: Any) -> None:
+    """Refuse names for other vectors than a family's: its parameter map's, and points with n entries."""
+    if layout is None:
+        return
+    if parameter is None or parameter.size != layout.size:
+        found = "has no parameter map" if parameter is None else f"maps vectors of {parameter.size} entries"
+        raise ValueError(f"the layout names {layout.size} entries of the parameter, but the family {found}")
+    last = max((int(block.place.max(initial=-1)) for block in layout.variables.values()), default=-1)
+    if last >= n:
+        raise ValueError(f"the layout places a variable at entry {last} of points that have {n} entries")
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    return real_array(f"the value of {name!r}", value.toarray() if sp.issparse(value) else value)
+
+
+def _fields(block: Block) -> dict:
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in dataclasses.asdict(block).items()}
+
+
+def _block(fields: dict) -> Block:
+    bounds = {key: None if fields[key] is None else np.asarray(fields[key], np.float64) for key in ("lower", "upper")}
+    return Block(fields["name"], np.asarray(fields["place"], int), **bounds, definite=fields["definite"])

@@ -1,0 +1,219 @@
+"""Quadratic programs that share P and A."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Bool, Float
+
+from ..linalg.matrix import ArrayLike2D, Matrix, along, inner, make_matrix
+from .affine import Affine, WorkingMap, working_map
+from .base import INFINITY, checked, columns, optional_vector, resolve_dtype
+from .constrained import ConstrainedFamily, Host, check_matrices
+from .equilibration import Equilibrated, Matrices
+from .names import Layout, check_layout
+
+# The penalty of rows that no instance bounds, as in OSQP's C package.
+_RHO_FREE = 1e-6
+
+
+class QPInstance(eqx.Module):
+    """The equilibrated data of one QP or of a stack (n, N), (m, N), (m, N), without the family's free rows."""
+
+    q: Float[Array | np.ndarray, "n *N"]
+    l: Float[Array | np.ndarray, "m *N"]
+    u: Float[Array | np.ndarray, "m *N"]
+
+
+class QP(ConstrainedFamily):
+    """minimise ½x'Px + q'x subject to l ≤ Ax ≤ u, with P, A shared and (q, l, u) the instance.
+
+    `q`, `l`, `u` are base values: an instance given as a dict needs only what differs from them. They also tell
+    which rows are equalities (l = u) and which are free in every instance (both infinite); `equalities` and `free`
+    (masks or indices) say it otherwise. `parameter=Affine(…)` maps parameter vectors to instances;
+    with a `layout` that names their entries, parameters may be given, and solutions read, by name.
+    `equilibrate=False` turns Ruiz scaling off. Residuals, tolerances, points and duals are always in the user's
+    units.
+
+    >>> import numpy as np
+    >>> family = QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2))
+    >>> family.n, family.m
+    (2, 2)
+    """
+
+    n: int = eqx.field(static=True)
+    m: int = eqx.field(static=True)
+    dtype: np.dtype = eqx.field(static=True)
+    matrices: Matrices
+    free_A: Matrix
+    equality: Bool[Array, " rows"]
+    parameter: Affine | None = eqx.field(static=True)
+    mapped: WorkingMap | None
+    host: Host = eqx.field(static=True)
+
+    def __init__(
+        self,
+        P: ArrayLike2D | None,
+        A: ArrayLike2D,
+        *,
+        q: Any = None,
+        l: Any = None,
+        u: Any = None,
+        equalities: Any = None,
+        free: Any = None,
+        parameter: Affine | None = None,
+        layout: Layout | None = None,
+        equilibrate: bool = True,
+        dtype: Any = "float64",
+    ):
+        self.dtype = resolve_dtype(dtype)
+        square, rows = check_matrices(P, A)
+        self.n, self.m = square.shape[0], rows.shape[0]
+        values: dict[str, Any] = {
+            "q": optional_vector("q", q, self.n),
+            "l": _bound(optional_vector("l", l, self.m, infinite=True)),
+            "u": _bound(optional_vector("u", u, self.m, infinite=True)),
+        }
+        if parameter is not None:
+            parameter.check({"q": self.n, "l": self.m, "u": self.m})
+        self.parameter = parameter
+        kinds = _RowKinds(values, parameter, equalities, free, self.m)
+        check_layout(layout, self.n, parameter)
+        self.host = Host(square, rows, values, bool(equilibrate), kinds, layout)
+        if values["l"] is not None and values["u"] is not None:
+            self._check_bounds(values["l"][None], values["u"][None])
+        self.equality = jnp.asarray(np.asarray(kinds.equality)[kinds.bounded])
+
+        cost = values["q"] if values["q"] is not None else np.zeros(self.n)
+        scaled = Equilibrated(square, rows, np.arange(self.m), cost, equilibrate=self.host.equilibrate)
+        # Free rows have z = Ax and y = 0 throughout, so all they do is add to the matrix that is factored.
+        free_A = scaled.A[kinds.free]
+        fixed = sp.csr_array(_RHO_FREE * (free_A.T @ free_A)) if kinds.free.size else None
+        alike = not np.any(kinds.equality)
+        self.matrices = scaled.matrices(self.dtype, kinds.bounded, fixed, alike=alike)
+        self.free_A = make_matrix(self.host.A[kinds.free], self.dtype)
+        self.mapped = working_map(
+            parameter,
+            values,
+            scales={"q": scaled.c * scaled.d, "l": scaled.e, "u": scaled.e},
+            rows={"q": np.arange(self.n), "l": kinds.bounded, "u": kinds.bounded},
+            dtype=self.dtype,
+        )
+
+    def data(self, parameters: Any) -> dict[str, np.ndarray]:
+        """The checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
+        named, count = self.merged(parameters, self.host.values, self.parameter)
+        q = checked("q", named["q"], (count, self.n))
+        l = _bound(checked("l", named["l"], (count, self.m), infinite=True))
+        u = _bound(checked("u", named["u"], (count, self.m), infinite=True))
+        self._check_bounds(l, u)
+        return {"q": q, "l": l, "u": u}
+
+    def encode(self, parameters: Any) -> np.ndarray | QPInstance:  # noqa: D102
+        if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
+            checked_parameters = self.parameter.checked(parameters)
+            if self.host.kinds.can_cross:
+                self.data(parameters)
+            return columns(checked_parameters, self.dtype)
+        data, s, rows = self.data(parameters), self.matrices.scaling, self.host.kinds.bounded
+        d, e, c = (np.asarray(a, np.float64) for a in (s.d, s.e, s.c))
+        return QPInstance(
+            q=columns(c * d * data["q"], self.dtype),
+            l=columns(e * data["l"][:, rows], self.dtype),
+            u=columns(e * data["u"][:, rows], self.dtype),
+        )
+
+    def decode(self, encoded: Any) -> QPInstance:  # noqa: D102
+        if isinstance(encoded, QPInstance) or self.mapped is None:
+            return encoded
+        return QPInstance(**self.mapped(encoded))
+
+    @property
+    def decodes_freely(self) -> bool:  # noqa: D102
+        return self.mapped is not None and self.mapped.selects
+
+    def _check_bounds(self, l: np.ndarray, u: np.ndarray) -> None:
+        crossed = (l > u) | (l == np.inf) | (u == -np.inf)
+        if crossed.any():
+            i, row = np.argwhere(crossed)[0]
+            raise ValueError(
+                f"the bounds of row {row} in instance {i} admit no value: l = {l[i, row]:g}, u = {u[i, row]:g}"
+            )
+        kinds = self.host.kinds
+        for kind, name, wrong in (
+            ("an equality", "equalities", (l < u) & kinds.equality),
+            ("free of bounds", "free", (np.isfinite(l) | np.isfinite(u)) & kinds.is_free),
+        ):
+            if wrong.any():
+                i, row = np.argwhere(wrong)[0]
+                raise ValueError(
+                    f"row {row} is {kind} in this family, but instance {i} has l = {l[i, row]:g}, u = {u[i, row]:g}. "
+                    f"Say which rows are {kind} when the family is made: {name}=… (an empty list for none)"
+                )
+
+    def batch(self, instances: QPInstance) -> tuple[int, ...]:  # noqa: D102
+        return instances.q.shape[1:]
+
+    def objective(self, instances: QPInstance, x: Array) -> Array:  # noqa: D102
+        s = self.matrices.scaling
+        scaled = x / along(s.d, x)
+        return (0.5 * inner(scaled, self.matrices.P.mv(scaled)) + inner(jnp.asarray(instances.q), scaled)) / s.c
+
+    def _made_again(self) -> "QP":
+        host = self.host
+        rows = {"equalities": host.kinds.equality, "free": host.kinds.is_free}
+        options = {"parameter": self.parameter, "layout": host.layout, "equilibrate": host.equilibrate}
+        return QP(host.P, host.A, **host.values, **rows, **options)
+
+    @property
+    def equilibrated(self) -> bool:  # noqa: D102
+        return self.host.equilibrate
+
+    def hashed(self) -> tuple:  # noqa: D102
+        mapped = None if self.parameter is None else self.parameter.hashed()
+        return *self.host.hashed(), self.host.kinds.equality, self.host.kinds.is_free, mapped
+
+
+def _bound(value: Any) -> Any:
+    if value is None:
+        return None
+    return np.where(value >= INFINITY, np.inf, np.where(value <= -INFINITY, -np.inf, value))
+
+
+class _RowKinds:
+    """Which rows are equalities and which are free of bounds, in every instance of the family."""
+
+    def __init__(self, values: dict, parameter: Affine | None, equalities: Any, free: Any, m: int):
+        l, u = values["l"], values["u"]
+        known = l is not None and u is not None
+        self.equality = _mask("equalities", equalities, m)
+        if self.equality is None:
+            self.equality = (l == u) if known else np.zeros(m, bool)
+            if parameter is not None:
+                self.equality = self.equality & parameter.same_rows("l", "u", m)
+        self.is_free = _mask("free", free, m)
+        if self.is_free is None:
+            self.is_free = (l == -np.inf) & (u == np.inf) if known else np.zeros(m, bool)
+        if (self.equality & self.is_free).any():
+            raise ValueError(f"row {np.flatnonzero(self.equality & self.is_free)[0]} cannot be free and an equality")
+        self.free, self.bounded = np.flatnonzero(self.is_free), np.flatnonzero(~self.is_free)
+        self.order = np.argsort(np.concatenate([self.bounded, self.free]))
+        # Rows whose bounds move alike keep their distance, and a single bound cannot cross: only the others need a look
+        # at every parameter.
+        one_sided = (l == -np.inf) | (u == np.inf) if known else np.zeros(m, bool)
+        self.can_cross = parameter is not None and not (known and (parameter.same_rows("l", "u", m) | one_sided).all())
+
+
+def _mask(name: str, chosen: Any, m: int) -> np.ndarray | None:
+    if chosen is None:
+        return None
+    chosen = np.asarray(chosen)
+    if chosen.dtype == bool and chosen.shape != (m,):
+        raise ValueError(f"{name} as a mask must have {m} entries, got shape {chosen.shape}")
+    if chosen.dtype != bool and chosen.size and (chosen.min() < -m or chosen.max() >= m):
+        raise ValueError(f"{name} names a row outside 0…{m - 1}")
+    mask = np.zeros(m, bool)
+    mask[chosen if chosen.dtype == bool else chosen.astype(int)] = True
+    return mask

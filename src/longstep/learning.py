@@ -1,0 +1,213 @@
+"""One call from a problem and samples of its parameters to a learned solver, a table and a certificate."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from .certificates.certificate import certify, least_validation
+from .cvxpy import Model, from_cvxpy
+from .data.dataset import Dataset, draw
+from .data.optima import InaccurateReferenceError
+from .data.samples import read_samples
+from .engine.forecast import forecast
+from .evaluation import scheduled
+from .evaluation.evaluate import evaluate
+from .families.base import Family
+from .families.names import Block, Layout
+from .report.learned import Report
+from .solver import Solver
+from .training.train import train
+
+# A certificate on 97.5% of instances needs a few hundred of them; a test set shows a mean and a tail.
+_VALIDATION, _TEST = 1000, 200
+# How many training instances are taken where there are enough; large families learn from fewer in the same time.
+_TRAIN, _TRAIN_LARGE, _LARGE = 100, 20, 300
+_CLAIMS = 5
+
+
+def learn(
+    problem: Any,
+    samples: Any,
+    *,
+    iid: bool | None = None,
+    sizes: Mapping[str, int] | None = None,
+    horizon: int = 50,
+    block: int | Sequence[int] = 10,
+    form: Literal["qp", "conic"] | None = None,
+    dtype: Any = None,
+    equilibrate: bool = True,
+    seed: int = 0,
+    memory_limit: float | None = None,
+    cache: "str | Path | bool" = True,
+    progress: bool = True,
+    **training: Any,
+) -> tuple[Solver, Report]:
+    """A learned solver for a problem, and a report of how good it is: references, splits, training, tests, certificate.
+
+    `problem` is a CVXPY problem, a model that `from_cvxpy` made, or a family. `samples` are a function of a random
+    generator that draws one parameter (a vector, or a dict of values by name), or past parameters: an array
+    (N, size), a dict of named arrays, a list of dicts, or a CSV, Parquet or NPZ file.
+
+    A sampler's draws are independent, so a certificate is made of validation instances. Past data are rarely so:
+    the newest are for the test, those before for training, repetitions are left out, and they are certified only with
+    `iid=True`, which says that they are independent draws from what the solver will meet; then all are taken as they
+    are. `sizes` says how many instances `train`, `validation` and
+    `test` take. `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is told
+    first, and refused where there is less. Interrupted and called again, it goes on where it was.
+
+    >>> import cvxpy as cp, numpy as np
+    >>> from longstep import learn
+    >>> x, c = cp.Variable(2, name="x"), cp.Parameter(2, name="c")
+    >>> problem = cp.Problem(cp.Minimize(cp.sum_squares(x) + c @ x), [x >= -1])
+    >>> sizes = {"train": 5, "validation": 700, "test": 20}
+    >>> solver, report = learn(problem, lambda rng: {"c": rng.normal(size=2)}, sizes=sizes, horizon=5, block=5,
+    ...                        cache=False, progress=False)
+    >>> solution = solver.solve({"c": [1.0, 4.0]}, eps_abs=1e-8, eps_rel=1e-8)
+    >>> bool(np.allclose(solution.variables["x"], [-0.5, -1.0], atol=1e-5)), report.certificate is not None
+    (True, True)
+    """
+    begin = perf_counter()
+    model, family = _family(problem, form, dtype, equilibrate)
+    parameters, notes = _parameters(family, samples, sizes, iid, seed)
+    shape = {"horizon": horizon, "block": block, "memory_limit": memory_limit}
+    count = family.count(family.vectors(parameters["train"]))
+    expected = forecast(family, count, factorizations=training.get("factorizations"), **shape)
+    if progress:
+        print(expected, file=sys.stderr)
+    expected.check()
+    independent = callable(samples) or bool(iid)
+    data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
+    training = ({} if loss is None else {"loss": loss}) | training
+    trained = train(family, data.train, seed=seed, cache=cache, progress=progress, **shape, **training)
+    solver = Solver(family, trained)
+    steps = max(2 * horizon, 100)
+    methods = {"learned": solver, "best constant": scheduled.best_constant(family, trained)}
+    methods["defaults"] = scheduled.vanilla(family)
+    found = [evaluate(method, data.test, steps, name=name) for name, method in methods.items()]
+    certificate, counts = None, _claimed(horizon)
+    if "validation" in parameters:
+        least = least_validation(len(counts))
+        if len(data.validation) >= least:
+            certificate = certify(solver, data.validation, counts, progress=progress)
+        else:
+            notes.append(
+                f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}."
+            )
+    return solver, Report(model, data, trained, found, certificate, expected, notes, perf_counter() - begin)
+
+
+def _referenced(family: Family, parameters: dict, notes: list[str], **options: Any) -> tuple[Dataset, str | None]:
+    """The splits with the optima that are needed, and the loss to train with, where that is not the default.
+
+    Residuals tell all of a constrained problem; of the others only the optimum does. Residuals alone may fall while the
+    point stays away: optima are wanted in training all the same, but need not be the most accurate ones.
+    """
+    if not hasattr(family, "m"):
+        return Dataset.from_parameters(family, parameters, **options), None
+    try:
+        return Dataset.from_parameters(family, parameters, references=["train"], accuracy=1e-6, **options), "both"
+    except InaccurateReferenceError as error:
+        # What it advises is for those who ask for optima themselves.
+        notes.append(f"Trained by residuals alone: {str(error).split('. ')[0]}.")
+        return Dataset.from_parameters(family, parameters, references=False, **options), "metric"
+
+
+def _family(problem: Any, form: Any, dtype: Any, equilibrate: bool) -> tuple[Model | None, Family]:
+    if isinstance(problem, Family | Model):
+        if form is not None or dtype is not None or not equilibrate:
+            raise ValueError("form, dtype and equilibrate are for CVXPY problems; this family has them already")
+        return (problem, problem.family) if isinstance(problem, Model) else (None, problem)
+    model = from_cvxpy(problem, form=form, equilibrate=equilibrate, dtype="float64" if dtype is None else dtype)
+    return model, model.family
+
+
+def _claimed(horizon: int) -> list[int]:
+    """A few iteration counts up to the last step-varying one."""
+    return sorted({max(1, round(horizon * k / _CLAIMS)) for k in range(1, _CLAIMS + 1)})
+
+
+def _parameters(
+    family: Family, samples: Any, sizes: Mapping[str, int] | None, iid: bool | None, seed: int
+) -> tuple[dict[str, Any], list[str]]:
+    """The parameters of every split, and what is to be said of them."""
+    unknown = sorted(set(sizes or ()) - {"train", "validation", "test"})
+    if unknown:
+        raise ValueError(f"sizes has {', '.join(unknown)}; the splits are train, validation and test")
+    most = _TRAIN if family.n <= _LARGE else _TRAIN_LARGE
+    if callable(samples):
+        if iid is False:
+            raise ValueError("a sampler draws independent parameters; pass past data as an array or a file instead")
+        wanted = {"train": most, "validation": _VALIDATION, "test": _TEST} | dict(sizes or {})
+        return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
+    values, notes = _past(family, samples), []
+    if not iid:
+        values, notes = _distinct(values)
+    parts, more = _shared(family.count(values), most, sizes or {}, bool(iid))
+    count = family.count(values)
+    if iid:
+        order = np.split(np.random.default_rng([seed, *b"learn"]).permutation(count), np.cumsum([*parts.values()]))
+        return {name: family.select(values, index) for name, index in zip(parts, order, strict=False)}, notes + more
+    # The test is on the newest; training sees all the time before.
+    before = np.linspace(0, count - parts["test"] - 1, parts["train"]).round().astype(int)
+    chosen = {"train": before, "test": np.arange(count - parts["test"], count)}
+    return {name: family.select(values, index) for name, index in chosen.items()}, notes + more
+
+
+def _past(family: Family, samples: Any) -> Any:
+    """Past parameters as arrays."""
+    if isinstance(samples, str | Path):
+        layout = family.layout or _unnamed(family, samples)
+        return read_samples(Path(samples), layout)
+    return family.vectors(np.asarray(samples) if _is_table(samples) else samples)
+
+
+def _is_table(samples: Any) -> bool:
+    return isinstance(samples, list | tuple) and bool(samples) and not isinstance(samples[0], Mapping)
+
+
+def _unnamed(family: Family, path: Any) -> Layout:
+    parameter = getattr(family, "parameter", None)
+    if parameter is None:
+        raise ValueError(f"the family has no parameter map, so the columns of {path} mean nothing to it")
+    return Layout([Block("x", np.arange(parameter.size))], [])
+
+
+def _distinct(values: Any) -> tuple[Any, list[str]]:
+    """Without repetitions, which would be in two splits at once. Not for independent draws: the rest would be none."""
+    if not isinstance(values, np.ndarray) or values.ndim != 2:
+        return values, []
+    _, first = np.unique(values, axis=0, return_index=True)
+    if len(first) == len(values):
+        return values, []
+    return values[np.sort(first)], [f"{len(values) - len(first)} of {len(values)} samples repeat others: left out."]
+
+
+def _shared(count: int, most: int, sizes: Mapping[str, int], iid: bool) -> tuple[dict[str, int], list[str]]:
+    """How many of `count` past instances each split takes, in their order: train, validation, test."""
+    if count < 4:
+        raise ValueError(f"there are {count} samples; learning needs at least 4, and better 20 or more")
+    test = sizes.get("test", min(_TEST, max(count // 5, 2)))
+    trained = sizes.get("train", min(most, max((count - test) // (3 if iid else 1), 2)))
+    rest = count - test - trained
+    checked = sizes.get("validation", rest if iid else 0)
+    if min(test, trained) < 1 or checked < 0 or checked > rest:
+        raise ValueError(
+            f"{count} samples do not make {trained} for training, {checked} for validation and {test} for the "
+            "test; ask for fewer in sizes"
+        )
+    if checked and not iid:
+        raise ValueError("validation instances are for a certificate, which past data have with iid=True (--iid) only")
+    notes = []
+    if not iid:
+        notes.append(
+            "No certificate: past data are rarely independent. With iid=True (--iid) you say that these are, "
+            "and one is made."
+        )
+    elif not checked:
+        notes.append("No certificate: no samples are left for validation.")
+    parts = {"train": trained, "validation": checked, "test": test}
+    return {name: size for name, size in parts.items() if size}, notes

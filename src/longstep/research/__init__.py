@@ -1,0 +1,1 @@
+"""What reproduces publications: baselines, experiments, the demo. Nothing else imports it."""

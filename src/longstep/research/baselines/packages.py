@@ -1,0 +1,325 @@
+"""The C packages `osqp` and `scs` as methods, in their best use.
+
+Iterate k of an instance is what the package returns for a budget of k iterations from a cold start: tests for
+termination off, equilibration and adaptive rule on, in a workspace that was set up on the first training instance and
+is updated with the vectors of this one. The adaptive rule starts from the value (OSQP's rho, SCS's scale) on which it
+settled in training. What it changes on an instance ends with the instance: without termination it goes on to adapt
+after convergence, to nothing but rounding errors, and the next instance would pay for it. So no instance depends on
+another, and a workspace is used again only where the last instance left nothing in it.
+
+A run of the package gives one iterate, so that all iterates up to k take k²/2 iterations. Where that is too much,
+`dense` is the largest budget up to which all are run; a geometric grid follows, whose columns between repeat the last
+budget before them. Counts of iterations beyond `dense` may then come out late, but never early; the name says so.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..._util.hashing import content_hash
+from ...algorithms.registry import default_algorithm
+from ...data.dataset import Split
+from ...engine.measure import Measure
+from ...engine.solution import History
+from ...families.base import Family
+from ...families.conic import Conic
+from ...families.point import Point
+from ...families.quadratic_program import QP
+
+Row: TypeAlias = dict[str, np.ndarray]
+# Training takes so many instances, each to this tolerance.
+_SETTLING, _SETTLED_EPS, _SETTLING_ITERATIONS = 10, 1e-6, 10_000
+# After so many iterations starts of the adaptive rule are compared.
+_COMPARED = (10, 20, 40, 80)
+
+
+def osqp_package(
+    family: QP, training: Any = None, *, dense: int | None = None, growth: float = 1.1, **settings: Any
+) -> "OSQPPackage":
+    """The C package `osqp`; `settings` are its own.
+
+    `training` (a Split, or parameters) are instances of which ten are solved to 1e-6 first, so that rho has settled; it
+    starts from there, or from OSQP's default where that is better on these instances. Without it every instance gets a
+    workspace of its own and OSQP's default rho. `dense` None runs all budgets.
+    """
+    return OSQPPackage(family, training, dense, growth, settings)
+
+
+def scs_package(
+    family: Conic,
+    training: Any = None,
+    anderson: int = 10,
+    *,
+    dense: int | None = None,
+    growth: float = 1.1,
+    **settings: Any,
+) -> "SCSPackage":
+    """The C package `scs`; `anderson` is the memory of its acceleration, 0 for none, and `settings` are its own.
+
+    `training` (a Split, or parameters) are instances of which ten are solved to 1e-6 first, so that the scale has
+    settled; it starts from there, or from SCS's default where that is better on these instances. Without it every
+    instance gets a workspace of its own and SCS's default scale. `dense` None runs all budgets.
+    """
+    return SCSPackage(family, training, dense, growth, {"acceleration_lookback": int(anderson), **settings})
+
+
+class Answer(NamedTuple):
+    """What a package returns for one instance, and the seconds it took by its own timers, set-up not counted."""
+
+    x: np.ndarray
+    y: np.ndarray
+    s: np.ndarray | None
+    seconds: float
+
+
+class _Workspace(NamedTuple):
+    """A workspace: `solve` updates it with an instance and solves; `clean` tells if nothing of that is left in it."""
+
+    solve: Callable[[Row], Answer]
+    clean: Callable[[], bool]
+
+
+class CPackage(ABC):
+    """What both packages have in common: the columns of a run, residuals, times and the hash."""
+
+    package: ClassVar[str]
+    family_type: ClassVar[type[Family]]
+    reserved: ClassVar[tuple[str, ...]]
+    has_slack: ClassVar[bool]
+
+    def __init__(self, family: Any, training: Any, dense: int | None, growth: float, settings: Mapping[str, Any]):
+        if not isinstance(family, self.family_type):
+            raise TypeError(f"{self.package} solves {self.family_type.__name__} families, not {type(family).__name__}")
+        if wrong := [name for name in self.reserved if name in settings]:
+            raise ValueError(f"{', '.join(wrong)} cannot be set: budgets, starts and output are this method's own")
+        if (dense is not None and dense < 1) or not growth > 1:
+            raise ValueError(f"need dense ≥ 1 and growth > 1, got {dense} and {growth}")
+        self.family: Any = family
+        self.dense, self.growth, self.settings = dense, float(growth), dict(settings)
+        self._module = _require(self.package)
+        self._training: list[Row] = []
+        if training is not None:
+            parameters = training.parameters if isinstance(training, Split) else training
+            chosen = np.arange(min(_SETTLING, family.count(parameters)))
+            self._chosen = family.select(parameters, chosen)
+            self._training = _rows(self.family.data(self._chosen))
+
+    @property
+    def name(self) -> str:
+        """The package, whether its adaptive rule has settled, and from where on its iterations are rounded up."""
+        rounded = "" if self.dense is None else f", rounded up beyond {self.dense}"
+        return f"{self.package} package" + (", adapted" if self._training else "") + rounded
+
+    def budgets(self, count: int) -> list[int]:
+        """The numbers of iterations that are run: 1, 2, …, dense, then each `growth` times the last, and `count`."""
+        chosen = list(range(1, min(self.dense or count, count) + 1))
+        while chosen and (following := max(chosen[-1] + 1, int(self.growth * chosen[-1]))) < count:
+            chosen.append(following)
+        return chosen if not chosen or chosen[-1] == count else [*chosen, count]
+
+    def run(self, parameters: Any, count: int) -> History:
+        """Residuals and objectives, arrays (N, count + 1), in the user's units and exactly as for our own solvers.
+
+        Column 0 is the zero start. Where the package returns no point, but a certificate of infeasibility it believes
+        in too early, the point of the budget before stands.
+        """
+        if count < 0:
+            raise ValueError(f"the number of iterations must not be negative, got {count}")
+        rows = _rows(self.family.data(parameters))
+        n, m = self.family.n, self.family.m
+        answers = [Answer(np.zeros(n), np.zeros(m), np.zeros(m) if self.has_slack else None, 0.0)] * len(rows)
+        points = [_stacked(answers)]
+        for budget in self.budgets(count):
+            for i, answer in enumerate(self._answers(rows, budget, self.settled)):
+                if all(a is None or np.isfinite(a).all() for a in answer[:3]):
+                    answers[i] = answer
+            points.append(_stacked(answers))
+        found = self._measure(parameters, points)
+        shown = np.searchsorted([0, *self.budgets(count)], np.arange(count + 1), side="right") - 1
+        columns = {name: values[:, shown] for name, values in vars(found).items() if name != "safeguarded"}
+        return History(**columns, safeguarded=found.safeguarded)
+
+    def seconds(self, parameters: Any, count: int) -> np.ndarray:
+        """Seconds (N,) of `count` iterations by the package's own timers: the update of the vectors and the solve."""
+        if count < 1:
+            raise ValueError(f"the package takes at least one iteration, got {count}")
+        rows = _rows(self.family.data(parameters))
+        return np.array([answer.seconds for answer in self._answers(rows, count, self.settled)])
+
+    def content_hash(self) -> str:
+        """A SHA-256 of the family, the package's version and settings, the budgets and the training instances."""
+        parts = (self.package, version(self.package), self.settings, self.dense, self.growth, self._training)
+        return content_hash(self.family.content_hash(), parts)
+
+    @cached_property
+    def _measure(self) -> Measure:
+        return Measure(default_algorithm(self.family), self.family)
+
+    @cached_property
+    def _matrices(self) -> tuple[Any, Any]:
+        return sp.csc_matrix(sp.triu(self.family.P)), sp.csc_matrix(self.family.A)
+
+    @cached_property
+    def settled(self) -> float | None:
+        """The value from which the adaptive rule starts; None for the package's default, without training or as good.
+
+        What it settles on is best to go on with, and at times a poor start. So the two are compared on the training
+        instances, by the mean logarithm of the residuals after some numbers of iterations.
+        """
+        if not self._training:
+            return None
+        return min((self._settle(self._training), None), key=self._level)
+
+    def _level(self, value: float | None) -> float:
+        points = [_stacked(self._answers(self._training, budget, value)) for budget in _COMPARED]
+        found = self._measure(self._chosen, points)
+        errors = np.nan_to_num(np.maximum(found.primal, found.dual), nan=np.inf)
+        return float(np.mean(np.log(np.clip(errors, 1e-12, 1e12))))
+
+    def _answers(self, rows: Sequence[Row], budget: int, value: float | None) -> list[Answer]:
+        answers, workspace = [], None
+        for row in rows:
+            if workspace is None or not self._training or not workspace.clean():
+                workspace = self._open(self._training[0] if self._training else row, budget, value)
+            answers.append(workspace.solve(row))
+        return answers
+
+    @abstractmethod
+    def _settle(self, rows: list[Row]) -> float:
+        """Solve these instances, each from a cold start, in one workspace; the value on which the rule settles."""
+
+    @abstractmethod
+    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
+        """A workspace set up on `first`, with this value (None: the default) and this budget."""
+
+
+class OSQPPackage(CPackage):
+    """The `Method` of `osqp_package`."""
+
+    package: ClassVar[str] = "osqp"
+    family_type: ClassVar[type[Family]] = QP
+    reserved: ClassVar[tuple[str, ...]] = ("max_iter", "warm_starting", "verbose", "polishing")
+    # The package's own z is not returned; z = clip(Ax, l, u) is measured, which is never worse.
+    has_slack: ClassVar[bool] = False
+
+    def _solver(self, first: Row, **settings: Any) -> Any:
+        P, A = self._matrices
+        solver = self._module.OSQP()
+        options = {**self.settings, "warm_starting": False, "verbose": False, "polishing": False, **settings}
+        solver.setup(P, first["q"], A, first["l"], first["u"], **options)
+        return solver
+
+    def _settle(self, rows: list[Row]) -> float:
+        eps = _SETTLED_EPS
+        solver = self._solver(rows[0], eps_abs=eps, eps_rel=eps, max_iter=_SETTLING_ITERATIONS)
+        for row in rows:
+            solver.update(**row)
+            solver.solve(raise_error=False)
+        # `solver.settings` is what was asked for; the C workspace alone knows what became of rho.
+        return float(solver._solver.get_settings().rho)
+
+    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
+        # Tolerances of zero are refused. The last iterate is judged by them all the same, and a certificate of
+        # infeasibility would replace it.
+        never = {"eps_abs": 1e-300, "eps_rel": 0.0, "eps_prim_inf": 1e-300, "eps_dual_inf": 1e-300}
+        rho = {} if value is None else {"rho": value}
+        solver = self._solver(first, **{"check_termination": 0, **never, **self.settings, **rho, "max_iter": 1})
+        solver.solve(raise_error=False)  # whose times include the set-up
+        solver.update_settings(max_iter=budget)
+        updates = 0
+
+        def solve(row: Row) -> Answer:
+            nonlocal updates
+            solver.update(**row)
+            result = solver.solve(raise_error=False)
+            updates = result.info.rho_updates
+            # Views of the workspace, which the next solve overwrites.
+            x, y = np.array(result.x, np.float64), np.array(result.y, np.float64)
+            return Answer(x, y, None, result.info.update_time + result.info.solve_time)
+
+        return _Workspace(solve, lambda: updates == 0)
+
+
+class SCSPackage(CPackage):
+    """The `Method` of `scs_package`."""
+
+    package: ClassVar[str] = "scs"
+    family_type: ClassVar[type[Family]] = Conic
+    reserved: ClassVar[tuple[str, ...]] = ("max_iters", "verbose")
+    has_slack: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The package, whether its adaptive rule has settled, and whether it accelerates."""
+        return super().name + ("" if self.settings["acceleration_lookback"] else ", no Anderson")
+
+    def _solver(self, first: Row, **settings: Any) -> Any:
+        P, A = self._matrices
+        cones = self.family.cones
+        cone = {
+            "z": cones.zero,
+            "l": cones.nonnegative,
+            "q": list(cones.second_order),
+            "s": list(cones.semidefinite),
+        }
+        # Its own factorization, where there is a choice: MKL Pardiso, which it would take, is slower on families of
+        # this size, and on the robust Kalman filter residuals stop at 1e-9 with it, at 1e-11 without.
+        chosen = {"linear_solver": "qdldl"} if hasattr(self._module, "LinearSolver") else {}
+        data = {"A": A, **first} | ({"P": P} if P.nnz else {})
+        return self._module.SCS(data, cone, **{**chosen, **self.settings, "verbose": False, **settings})
+
+    def _settle(self, rows: list[Row]) -> float:
+        eps = _SETTLED_EPS
+        solver = self._solver(rows[0], eps_abs=eps, eps_rel=eps, max_iters=_SETTLING_ITERATIONS)
+        scale = 0.0
+        for row in rows:
+            solver.update(**row)
+            scale = float(solver.solve(warm_start=False)["info"]["scale"])
+        return scale
+
+    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
+        never = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
+        scale = {} if value is None else {"scale": value}
+        solver = self._solver(first, **{**never, **self.settings, **scale, "max_iters": budget})
+        updates = 0
+
+        def solve(row: Row) -> Answer:
+            nonlocal updates
+            solver.update(**row)
+            result = solver.solve(warm_start=False)
+            info = result["info"]
+            updates = info["scale_updates"]
+            # Milliseconds; after an update the set-up time is the update's.
+            seconds = 1e-3 * (info["setup_time"] + info["solve_time"])
+            return Answer(np.array(result["x"]), np.array(result["y"]), np.array(result["s"]), seconds)
+
+        # The memory of the acceleration outlives a solve.
+        return _Workspace(solve, lambda: updates == 0 and not self.settings["acceleration_lookback"])
+
+
+def _require(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        raise ImportError(
+            f"this baseline runs the C package {package}, which is not installed: pip install {package}"
+        ) from None
+
+
+def _rows(data: Mapping[str, np.ndarray]) -> list[Row]:
+    """The data of N instances, one dict an instance."""
+    # osqp reads a new q as if it were contiguous; rows of these arrays need not be.
+    columns = [np.ascontiguousarray(values) for values in data.values()]
+    return [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _stacked(points: Sequence[Answer]) -> Point:
+    """Points with instances on the last axis."""
+    parts: list[Any] = [None if part[0] is None else np.stack(part, axis=-1) for part in zip(*points, strict=True)]
+    return Point(*parts[:3])

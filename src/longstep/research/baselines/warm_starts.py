@@ -1,0 +1,219 @@
+"""Warm starts from the data: the nearest training instance's optimum, and the previous instance's."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..._util.hashing import content_hash
+from ...data.dataset import Split
+from ...data.references import Optima
+from ...engine.solution import History
+from ...families.base import Family
+from ...families.point import Point
+from ...solver import Solver
+from .networks import features
+
+# Distances are computed for so many pairs at a time: 128 MiB of them.
+_PAIRS = 1 << 24
+
+
+@runtime_checkable
+class Start(Protocol):
+    """Where a run begins: parameters of N instances to points with a leading axis N."""
+
+    def __call__(self, parameters: Any) -> Point:
+        """The start of every instance, in the user's units."""
+        ...
+
+    def content_hash(self) -> str:
+        """A SHA-256 of all that the starts depend on."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Started:
+    """A `Method`: a solver run from a start that is computed from the parameters.
+
+    Unless its schedule says `warm`, the solver begins in the steady state, as with every warm start. A plain function
+    will do as a `Start`: it is known by its code and the data it reads. `record` may name the instances that the start
+    was made from (`instance_hashes`), so that no certificate is made on them.
+    """
+
+    method: Solver
+    start: Start | Callable[[Any], Point]
+    name: str
+    record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def family(self) -> Family:
+        """What it solves."""
+        return self.method.family
+
+    def run(self, parameters: Any, count: int) -> History:
+        """Residuals and objectives of all iterates, arrays (N, count + 1); column 0 is the computed start."""
+        return self.method.run(parameters, count, warm_start=self.start(parameters))
+
+    def seconds(self, parameters: Any, count: int) -> np.ndarray:
+        """Wall-clock seconds (N,), with those of the start, in one batch, an equal share for each instance."""
+        self._exactly(parameters, count)  # compiles
+        begin = time.perf_counter()
+        self._exactly(parameters, count)
+        instances = self.family.count(parameters)
+        return np.full(instances, (time.perf_counter() - begin) / instances)
+
+    def _exactly(self, parameters: Any, count: int) -> None:
+        self.method.solve_batch(parameters, steps=count, warm_start=self.start(parameters))
+
+    def content_hash(self) -> str:
+        """A SHA-256 of the solver and of all that its starts depend on."""
+        start = self.start.content_hash() if isinstance(self.start, Start) else content_hash(self.start)
+        return content_hash("started", self.method.content_hash(), start)
+
+
+def nearest_neighbour(solver: Solver, split: Split) -> Started:
+    """Start at the optimum of the training instance whose parameter is nearest in the 2-norm.
+
+    >>> import numpy as np
+    >>> from longstep import Affine, Dataset, Quadratic, Solver
+    >>> family = Quadratic(np.diag([1.0, 2.0]), parameter=Affine(q=np.eye(2)))
+    >>> data = Dataset.sample(family, lambda rng: rng.normal(size=2), {"train": 5}, cache=False, progress=False)
+    >>> method = nearest_neighbour(Solver(family), data.train)
+    >>> bool(np.all(method.run(data.train.parameters, 0).dual < 1e-8))
+    True
+    """
+    seen = {"instance_hashes": split.instance_hashes()}
+    return Started(solver, NearestNeighbour(split), f"nearest of {len(split)} neighbours", seen)
+
+
+def previous_solution(
+    solver: Solver,
+    split: Split,
+    shift: Callable[[Point], Point] | None = None,
+    sequence: Int[np.ndarray, " N"] | None = None,
+) -> Started:
+    """Start at the optimum of the instance before, shifted; `split` holds the instances in order, with their optima.
+
+    `shift` maps points to points, with the instances on the leading axis: to move a horizon on by one period, say.
+    What it leaves out of (x, y, s) is as for any warm start. `sequence` numbers the sequence that each instance belongs
+    to; the first of every sequence starts from zero. Runs are of instances of the split, all or some.
+    """
+    name = "previous solution" if shift is None else "previous solution, shifted"
+    return Started(solver, PreviousSolution(split, shift, sequence), name)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestNeighbour:
+    """The `Start` of `nearest_neighbour`."""
+
+    split: Split
+
+    def __post_init__(self):
+        _optima(self.split)
+
+    @cached_property
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which entries count (those that are infinite in training do not), their mean, and the centred rows."""
+        rows = features(self.split.family, self.split.parameters)
+        finite = np.asarray(np.isfinite(rows).all(axis=0))
+        mean = rows[:, finite].mean(axis=0)
+        return finite, mean, rows[:, finite] - mean
+
+    def nearest(self, parameters: Any) -> Int[np.ndarray, " N"]:
+        """The number of the nearest training instance of each."""
+        finite, mean, train = self._rows
+        rows = features(self.split.family, parameters)
+        if rows.shape[1] != finite.size:
+            raise ValueError(
+                f"these parameters have {rows.shape[1]} entries, those of the training split {finite.size}: "
+                "give both in the same form"
+            )
+        rows = rows[:, finite] - mean
+        squares, width = np.sum(train**2, axis=1), max(1, _PAIRS // len(train))
+        parts = [rows[i : i + width] for i in range(0, len(rows), width)]
+        # ‖a − b‖² = ‖a‖² − 2a'b + ‖b‖²: one matrix product, and ‖a‖² does not matter.
+        return np.concatenate([np.argmin(squares - 2 * (part @ train.T), axis=1) for part in parts])
+
+    def __call__(self, parameters: Any) -> Point:
+        """The optima of the nearest training instances."""
+        return _pick(_optima(self.split), self.nearest(parameters))
+
+    def content_hash(self) -> str:
+        """A SHA-256 of the training instances and their optima."""
+        return content_hash("nearest neighbour", self.split.content_hash(), _arrays(_optima(self.split)))
+
+
+@dataclass(frozen=True, eq=False)
+class PreviousSolution:
+    """The `Start` of `previous_solution`."""
+
+    split: Split
+    shift: Callable[[Point], Point] | None = None
+    sequence: Int[np.ndarray, " N"] | None = None
+
+    def __post_init__(self):
+        _optima(self.split)
+        if self.sequence is not None and np.shape(self.sequence) != (len(self.split),):
+            raise ValueError(
+                f"sequence must number {len(self.split)} instances, got an array of shape {np.shape(self.sequence)}"
+            )
+
+    @cached_property
+    def _places(self) -> dict[bytes, int]:
+        places: dict[bytes, int] = {}
+        for place, row in enumerate(features(self.split.family, self.split.parameters)):
+            places.setdefault(row.tobytes(), place)
+        return places
+
+    def __call__(self, parameters: Any) -> Point:
+        """The shifted optima of the instances before; zero for the first of a sequence."""
+        rows = features(self.split.family, parameters)
+        found = [self._places.get(row.tobytes()) for row in rows]
+        if None in found:
+            raise ValueError(
+                f"instance {found.index(None)} is not in the sequence {self.split.name!r}: the solution before it is "
+                "not known"
+            )
+        places = np.array(found, int)
+        before = np.maximum(places - 1, 0)
+        point = _pick(_optima(self.split), before)
+        point = point if self.shift is None else self.shift(point)
+        sequence = np.zeros(len(self.split)) if self.sequence is None else np.asarray(self.sequence)
+        first = (places == 0) | (sequence[before] != sequence[places])
+
+        def begun(a: Any) -> Any:
+            return None if a is None else np.where(first[:, None], 0.0, np.asarray(a))
+
+        return Point(begun(point.x), begun(point.y), begun(point.s))
+
+    def content_hash(self) -> str:
+        """A SHA-256 of the sequence, its optima and the shift."""
+        sequence = None if self.sequence is None else np.asarray(self.sequence)
+        parts = (_arrays(_optima(self.split)), self.shift, sequence)
+        return content_hash("previous solution", self.split.content_hash(), parts)
+
+
+def _optima(split: Split) -> Optima:
+    if split.optima is None:
+        raise ValueError(
+            f"the split {split.name!r} has no optima to start from; make it with references=True or by "
+            "solve_references(family, parameters)"
+        )
+    return split.optima
+
+
+def _pick(optima: Optima, index: Int[np.ndarray, " N"]) -> Point:
+    """Some of the optima, as points with a leading axis."""
+
+    def pick(a: Float[np.ndarray, "M k"] | None) -> Any:
+        return None if a is None else a[index]
+
+    return Point(pick(optima.x), pick(optima.y), pick(optima.s))
+
+
+def _arrays(optima: Optima) -> tuple:
+    return optima.x, optima.y, optima.s

@@ -1,0 +1,389 @@
+"""What the six experiments share: sizes, data, trainings, evaluations, the certificate, each kept in a part of its own.
+
+An experiment is a subclass in the file of its problem. It says what the instances are, which trainings and methods
+there are, and which pictures; everything else, and every loop, is the library's.
+"""
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from longstep import (
+    Certificate,
+    Dataset,
+    Evaluation,
+    Gaussian,
+    Schedule,
+    Smooth,
+    Solver,
+    Training,
+    certify,
+    evaluate,
+    solve_references,
+    train,
+)
+
+from ...algorithms.registry import default_algorithm
+from ...data.dataset import Split, draw
+from ...data.references import Optima
+from ...engine.solution import History
+from ...evaluation.evaluate import METRICS
+from ...families.base import Family
+from ...families.parameter_range import Seen
+from . import methods
+from .methods import Entry
+from .parts import Part, Parts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+F = TypeVar("F", bound=Family)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large an experiment is: of the problem, of the splits, and of what slow methods get.
+
+    `few` test instances are for methods beside the main ones, `slow` ones for methods that factor for every instance,
+    `package` ones for the C packages, which solve anew for every iterate; `timed` is the batch in which times are
+    taken (0: none), `chunk` how many instances run at once. Networks are trained on the first `networks` training
+    instances, the nearest neighbour is sought among `neighbours`.
+    """
+
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    train: int = 10
+    validation: int = 1000
+    test: int = 1000
+    few: int = 200
+    slow: int = 50
+    timed: int = 100
+    chunk: int = 512
+    steps: int = 200
+    horizon: int = 50
+    block: int | tuple[int, ...] = 10
+    certified: tuple[int, ...] = tuple(range(5, 61, 5))
+    neighbours: int = 10
+    networks: tuple[int, ...] = (10,)
+    hidden: tuple[int, ...] = (500, 500)
+    l2ws: int = 1000
+    lm: int = 200
+    package: int = 10
+    package_steps: int = 200
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user chooses: the size by name, the seed, a part of the methods, and where things are."""
+
+    size: str = "small"
+    seed: int = 0
+    methods: tuple[str, ...] | None = None
+    regularization: float | None = None
+    data: Path | None = None
+    cache: "Path | bool" = True
+    progress: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One method on test instances: its errors, its two residuals where there are constraints, points for a picture.
+
+    `made` tells of its making: seconds, and for networks the training instances and the number of weights.
+    """
+
+    id: str
+    evaluation: Evaluation
+    primal: Evaluation | None
+    dual: Evaluation | None
+    points: np.ndarray | None
+    made: dict[str, Any]
+
+    @property
+    def diverging(self) -> int:
+        """Instances that are not finite, or worse than at the start, after the last iteration."""
+        values = self.evaluation.values
+        return int(np.sum(~(values[:, -1] <= np.maximum(values[:, 0], 1e-12))))
+
+
+# What is kept of an evaluation besides its errors.
+_EVALUATED = ("split", "metric", "measure", "trained", "method_hash", "data_hash", "versions")
+
+
+class Experiment(ABC, Generic[F]):
+    """One published experiment at one size. Parts that are there already are not computed again."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    sizes: ClassVar[Mapping[str, Size]]
+    # Splits whose optima the loss or the metric needs.
+    references: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
+    # The relative KKT error that these may have.
+    accuracy: ClassVar[float] = 1e-8
+    iid: ClassVar[bool] = True
+    # Test instances and iterations of which points are kept for a picture.
+    pictured: ClassVar[tuple[int, int] | None] = None
+
+    def __init__(self, options: Options, parts: Parts):
+        if options.size not in self.sizes:
+            raise ValueError(f"sizes are {', '.join(self.sizes)}, got {options.size!r}")
+        self.options, self.parts, self.size = options, parts, self.sizes[options.size]
+        self._trainings: dict[str, Training] = {}
+
+    # What a subclass says.
+
+    @cached_property
+    @abstractmethod
+    def problem(self) -> Any:
+        """The problem at this size; most have a `family` and a `sample`."""
+
+    @property
+    def family(self) -> F:
+        """The family."""
+        return self.problem.family
+
+    @abstractmethod
+    def main(self) -> Training:
+        """The training whose schedule, solver and certificate are written."""
+
+    @abstractmethod
+    def entries(self) -> list[Entry]:
+        """All methods, the main one first; its id is `learned`."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of every split."""
+        return draw(self.problem.sample, self.counts, self.options.seed)
+
+    def notes(self) -> list[str]:
+        """What else is to be said of the data."""
+        return []
+
+    def pictures(self, results: list[Result]) -> "dict[str, Figure]":
+        """Pictures of this experiment alone, by name."""
+        return {}
+
+    def others(self) -> dict[str, Schedule]:
+        """Schedules to draw beside the learned one."""
+        return {}
+
+    def drawn(self) -> Training:
+        """The training whose schedule is drawn."""
+        return self.main()
+
+    # What follows from it.
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many instances each split has."""
+        size = self.size
+        train = max(size.train, size.neighbours, *size.networks)
+        counts = {"train": train, "validation": size.validation if self.iid else 0, "test": size.test}
+        return {name: count for name, count in counts.items() if count}
+
+    @cached_property
+    def data(self) -> Dataset:
+        """All splits, with optima where they are needed."""
+        return Dataset(
+            Split(name, self.family, values, self._known(name, values) if name in self.references else None)
+            for name, values in self.parameters().items()
+        )
+
+    def _known(self, name: str, parameters: Any) -> Optima:
+        """The optima of a split, kept as a part."""
+
+        def make() -> Part:
+            found = self.optima(parameters)
+            return {key: value for key, value in vars(found).items() if value is not None}, {}
+
+        depends = (self.family_hash, parameters, self.accuracy)
+        arrays, _ = self.parts.get(f"optima-{name}", depends, make)
+        return Optima(arrays["x"], arrays.get("y"), arrays.get("s"), arrays["value"], arrays["error"])
+
+    def optima(self, parameters: Any) -> Optima:
+        """The library's reference optima; a family with a faster way of its own takes that."""
+        # Workers take seconds to begin: small problems are done by then.
+        jobs = 1 if self.family.n <= 200 else -1
+        options = {"cache": self.options.cache, "progress": self.options.progress, "jobs": jobs}
+        return solve_references(self.family, parameters, accuracy=self.accuracy, **options)
+
+    @property
+    def trained_on(self) -> Split:
+        """The instances that schedules are learned from."""
+        return self.first(self.size.train)
+
+    def first(self, count: int) -> Split:
+        """The first training instances."""
+        return self.data.train.select(range(count))
+
+    @cached_property
+    def family_hash(self) -> str:
+        """The family's content hash: of large matrices, and asked for often."""
+        return self.family.content_hash()
+
+    def learn(self, name: str, data: "Split | Gaussian | None" = None, **options: Any) -> Training:
+        """`train` with the settings of this size, kept as a part."""
+        if name not in self._trainings:
+            self._trainings[name] = self._learn(name, data, options)
+        return self._trainings[name]
+
+    def _learn(self, name: str, data: "Split | Gaussian | None", options: dict[str, Any]) -> Training:
+        source = self.trained_on if data is None else data
+        size = self.size
+        options = {"horizon": size.horizon, "block": size.block, "seed": self.options.seed, **size.training, **options}
+        hashed = (source.mean, source.covariance) if isinstance(source, Gaussian) else source.content_hash()
+        depends = (self.family_hash, hashed, {key: repr(value) for key, value in options.items()})
+
+        def make() -> Part:
+            found = train(self.family, source, cache=self.options.cache, progress=self.options.progress, **options)
+            return {}, found.to_json()
+
+        found = self.parts.get(f"training-{name}", depends, make)[1]
+        seen = None
+        # The range of an image's pixels tells nobody anything.
+        if isinstance(source, Split) and not isinstance(self.family, Smooth):
+            seen = Seen.of(self.family.encode(source.parameters))
+        algorithm = options.get("algorithm") or default_algorithm(self.family)
+        return Training.from_json(found, algorithm, seen)
+
+    def run(self, entry: Entry) -> Result:
+        """A method on its test instances, kept as a part."""
+        split = self.data.test.select(range(min(entry.instances or len(self.data.test), len(self.data.test))))
+        steps = entry.steps or self.size.steps
+        depends = (self.family_hash, split.content_hash(), steps, self.size.timed, self.pictured or (0, 0))
+        depends = (*depends, entry.id, dict(entry.settings()))
+        arrays, record = self.parts.get(f"method-{entry.id}", depends, lambda: self._evaluated(entry, split, steps))
+        fields = {key: record[key] for key in _EVALUATED}
+        time, safe = record["seconds_per_instance"], arrays["safeguarded"]
+        found = Evaluation(entry.name, values=arrays["values"], safeguarded=safe, seconds=time, **fields)
+        sides = {
+            side: replace(found, metric=side, measure=METRICS[side][0], values=arrays[side])
+            for side in ("primal", "dual")
+            if side in arrays
+        }
+        return Result(entry.id, found, sides.get("primal"), sides.get("dual"), arrays.get("points"), record["made"])
+
+    def _evaluated(self, entry: Entry, split: Split, steps: int) -> Part:
+        begin = perf_counter()
+        method = entry.make()
+        made = {"seconds": perf_counter() - begin, **_made(method)}
+        watched = _Watched(method, hasattr(self.family, "m"))
+        with _c_output_to_stderr():
+            options = {"timed": False, "progress": self.options.progress, "chunk": self.size.chunk}
+            found = evaluate(watched, split, steps, name=entry.name, **options)
+            seconds = self._seconds(method, split, steps)
+        arrays = {"values": found.values, "safeguarded": found.safeguarded, **watched.sides(len(split))}
+        if self.pictured is not None:
+            count, after = self.pictured
+            few = split.family.select(split.parameters, np.arange(min(count, len(split))))
+            shown = methods.points(method, few, after)
+            arrays |= {} if shown is None else {"points": np.asarray(shown, np.float64)}
+        record = {key: getattr(found, key) for key in _EVALUATED}
+        return arrays, {**record, "seconds_per_instance": seconds, "made": made}
+
+    def _seconds(self, method: Any, split: Split, steps: int) -> float | None:
+        """Of one instance in a batch; of toy problems they would say nothing."""
+        count = min(len(split), self.size.timed)
+        if not count:
+            return None
+        return float(np.mean(method.seconds(split.family.select(split.parameters, np.arange(count)), steps)))
+
+    @cached_property
+    def solver(self) -> Solver:
+        """The main learned solver."""
+        return Solver(self.family, self.main())
+
+    def certificate(self) -> Certificate | None:
+        """Bounds on the 97.5% and the 2.5% quantile from the validation split; None where instances are not i.i.d."""
+        if not self.iid:
+            return None
+        counts, validation = self.size.certified, self.data.validation
+        depends = (self.family_hash, validation.content_hash(), self.main().schedule.to_json(), counts)
+
+        def make() -> Part:
+            found = certify(self.solver, validation, counts, progress=self.options.progress)
+            return {}, {"certificate": found.to_json()}
+
+        return Certificate.from_json(self.parts.get("certificate", depends, make)[1]["certificate"])
+
+    def tested(self, results: list[Result]) -> Evaluation:
+        """The main method on the whole test split, for as many iterations as are certified."""
+        main = results[0].evaluation
+        if len(main) == len(self.data.test):
+            return main
+        entry = next(e for e in self.entries() if e.id == "learned")
+        whole = replace(entry, id="learned-whole", instances=None, steps=max(self.size.certified))
+        return self.run(whole).evaluation
+
+    def networks(self, training: Training, **limits: Any) -> list[Entry]:
+        """The nearest neighbour, L2WS and LM on the best constant of a training."""
+        size, family = self.size, self.family
+        shared = {"hidden": size.hidden, "seed": self.options.seed, "progress": self.options.progress}
+        found = [methods.neighbour(family, training, self.first(size.neighbours), instances=size.few)]
+        for count in size.networks:
+            options = {**shared, "iterations": size.l2ws, "batch": 100}
+            found.append(methods.warm_started(family, training, self.first(count), options, instances=size.few))
+        slow = {"instances": size.slow, **limits}
+        for count in size.networks:
+            options = {**shared, "iterations": size.lm}
+            found.append(methods.metric(family, training, self.first(count), options, **slow))
+        return found
+
+
+class _Watched:
+    """A method whose primal and dual residuals are kept beside what is evaluated: one run serves three metrics."""
+
+    def __init__(self, method: Any, constrained: bool):
+        self.method, self.family, self.constrained = method, method.family, constrained
+        self.histories: list[tuple[np.ndarray, np.ndarray]] = []
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    def run(self, parameters: Any, count: int) -> History:
+        history = self.method.run(parameters, count)
+        if self.constrained:
+            self.histories.append((np.asarray(history.primal, np.float32), np.asarray(history.dual, np.float32)))
+        return history
+
+    def seconds(self, parameters: Any, count: int) -> np.ndarray:
+        return self.method.seconds(parameters, count)
+
+    def content_hash(self) -> str:
+        return self.method.content_hash()
+
+    def sides(self, count: int) -> dict[str, np.ndarray]:
+        """Both residuals of all instances; the last chunk is padded at its end."""
+        if not self.histories:
+            return {}
+        joined = (np.concatenate(side)[:count] for side in zip(*self.histories, strict=True))
+        return dict(zip(("primal", "dual"), joined, strict=True))
+
+
+@contextmanager
+def _c_output_to_stderr() -> Iterator[None]:
+    """What C libraries print (scs does where a problem is solved too well) must not mix with results on stdout."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _made(method: Any) -> dict[str, Any]:
+    """What the record of a network, or of a warm start, tells."""
+    record = getattr(method, "record", None) or {}
+    known = {key: record[key] for key in ("instances", "weights", "iterations") if key in record}
+    return known | ({"trained": record["seconds"]} if "seconds" in record else {})

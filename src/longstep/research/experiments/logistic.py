@@ -1,0 +1,296 @@
+"""Logistic regression: telling two handwritten digits apart, a new pair every time, by gradient descent.
+
+    minimise (1/m) Σᵢ log(1 + exp(−yᵢ vᵢ'z)) + (ε/2)‖z‖²
+
+vᵢ is an image with pixels in [0, 1] and a last entry of one for the bias, yᵢ = ±1 its class; there are as many images
+of either class. The parameter is the images and the labels, so the Hessian differs between instances. The gradient is
+−(1/m) Σᵢ yᵢ vᵢ/(1 + exp(yᵢ vᵢ'z)) + εz, with a minus sign.
+
+200 points in 784 dimensions are separable: with ε = 0 the infimum is zero and is not attained, so there is no
+reference optimum. The default ε = 1e-4 (on all unknowns, the bias included) makes the problem well posed. Zero is
+a lower bound either way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from longstep import HeavyBall, Smooth, Training
+
+from ..._util.threads import one_blas_thread
+from ...data.dataset import draw
+from ...data.optima import Optimum, require
+from ...data.references import Optima
+from ..baselines import classical
+from . import images as data
+from . import methods
+from .experiment import Experiment, Options, Size
+from .images import pixels
+from .methods import Entry
+from .parts import Parts
+
+
+def loss(z: jax.Array, x: "Mapping[str, jax.Array] | jax.Array", regularization: float) -> jax.Array:
+    """The regularised mean logistic loss of one instance."""
+    margins = x["labels"] * (x["images"] @ z) if isinstance(x, Mapping) else _margins(x, z)
+    return jnp.mean(jnp.logaddexp(0.0, -margins)) + 0.5 * regularization * z @ z
+
+
+def _margins(x: jax.Array, z: jax.Array) -> jax.Array:
+    """y ⊙ Vz of images in bytes."""
+    scores = x.astype(z.dtype) @ z[:-1] / 255.0 + z[-1]
+    return jnp.asarray(_labels(x.shape[0]), z.dtype) * scores
+
+
+def _labels(count: int) -> np.ndarray:
+    """+1 for the first half of the images, −1 for the second."""
+    return np.repeat([1.0, -1.0], count // 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Logistic:
+    """Pairs of classes from labelled images (N, …), `per_class` images of either.
+
+    A parameter is {"images": (2·per_class, pixels + 1), "labels": (2·per_class,)}, or, in an eighth of the memory, the
+    pixels alone as bytes (2·per_class, pixels), the first half being one class. The family's Lipschitz constant comes
+    from training instances, so these are drawn first:
+
+    >>> rng = np.random.default_rng(0)
+    >>> problem = Logistic(rng.random((30, 2, 2)), np.arange(30) % 3, per_class=5)
+    >>> training = problem.sample_many(4, rng)
+    >>> family = problem.family(training)
+    >>> family.n, training["images"].shape
+    (5, (4, 10, 5))
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    per_class: int = 100
+    regularization: float = 1e-4
+    dtype: str = "float64"
+
+    def __post_init__(self):
+        classes, counts = np.unique(self.labels, return_counts=True)
+        if len(classes) < 2 or counts.min() < self.per_class:
+            found = ", ".join(f"{c}: {k}" for c, k in zip(classes, counts, strict=True))
+            raise ValueError(f"need two classes or more with {self.per_class} images each, got {found}")
+
+    def family(self, training: "Mapping[str, np.ndarray] | np.ndarray", margin: float = 1.5) -> Smooth:
+        """The family with L = margin · max λmax(V'V)/(4m) over the training instances + ε."""
+        return Smooth(
+            partial(loss, regularization=self.regularization),
+            margin * float(curvatures(training).max()) + self.regularization,
+            design(_images(training)[:1]).shape[-1],
+            strong_convexity=self.regularization,
+            lower_bound=0.0,
+            dtype=self.dtype,
+        )
+
+    def outside(self, family: Smooth, parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
+        """A mask (N,) of the instances whose own L exceeds the family's: no guarantee holds for them."""
+        return curvatures(parameters) + self.regularization > family.lipschitz
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Two random classes (+1 and −1) and `per_class` random images of either."""
+        pair = rng.choice(np.unique(self.labels), 2, replace=False)
+        chosen = [rng.choice(np.flatnonzero(self.labels == c), self.per_class, replace=False) for c in pair]
+        points = pixels(self.images[np.concatenate(chosen)])
+        return {
+            "images": np.hstack([points, np.ones((len(points), 1))]),
+            "labels": np.repeat([1.0, -1.0], self.per_class),
+        }
+
+    def sample_bytes(self, rng: np.random.Generator) -> np.ndarray:
+        """The same as bytes (2·per_class, pixels)."""
+        return np.rint(255 * self.sample(rng)["images"][:, :-1]).astype(np.uint8)
+
+    def sample_many(self, count: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """`count` parameters, stacked on the leading axis."""
+        drawn = [self.sample(rng) for _ in range(count)]
+        return {name: np.stack([x[name] for x in drawn]) for name in ("images", "labels")}
+
+
+def curvatures(parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
+    """λmax(V'V)/(4m) of N stacked instances: the Lipschitz constants (N,) of their gradients without ε."""
+    return np.concatenate([_curvatures(design(part)) for part in _chunks(_images(parameters))])
+
+
+def _images(parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
+    return parameters["images"] if isinstance(parameters, Mapping) else parameters
+
+
+def _curvatures(V: Float[np.ndarray, "N m n"]) -> Float[np.ndarray, " N"]:
+    return np.linalg.eigvalsh(V @ V.swapaxes(-1, -2))[..., -1] / (4 * V.shape[-2])
+
+
+def _chunks(images: np.ndarray) -> list[np.ndarray]:
+    """A few instances at a time: as floats they are large."""
+    return [images[i : i + 16] for i in range(0, len(images), 16)]
+
+
+def design(images: np.ndarray) -> Float[np.ndarray, "N m n"]:
+    """V of stacked parameters' images: floats as they are, bytes as pixels in [0, 1] with a column of ones."""
+    if images.dtype != np.uint8:
+        return np.asarray(images, np.float64)
+    return np.concatenate([images / 255.0, np.ones((*images.shape[:-1], 1))], axis=-1)
+
+
+def optima(images: Float[np.ndarray, "N m k"], regularization: float, accuracy: float = 1e-8) -> Optima:
+    """The optima of N stacked instances, in bytes, with ε > 0: Newton's method on as many unknowns as images.
+
+    The minimiser is z = V'a. With K = VV', margins u = y ⊙ Ka and σ = 1/(1 + exp u), ∇f = V'r for
+
+        r = εa − y ⊙ σ/m,   and a Newton step solves (εI + diag(σ(1 − σ)/m) K) δ = −r,
+
+    halved until f falls.
+    """
+    found, first = [], 0
+    for part in _chunks(images):
+        V, y = design(part), np.tile(_labels(part.shape[1]), (len(part), 1))
+        found += [require(o, accuracy, f"instance {first + k}") for k, o in enumerate(_newton(V, y, regularization))]
+        first += len(part)
+    value, error = (np.array([getattr(o, name) for o in found]) for name in ("value", "error"))
+    return Optima(np.stack([o.x for o in found]), None, None, value, error)
+
+
+def _newton(V: Float[np.ndarray, "N m n"], y: Float[np.ndarray, "N m"], epsilon: float) -> list[Optimum]:
+    N, m, _ = V.shape
+    K = V @ V.swapaxes(1, 2)
+
+    def times(matrix: np.ndarray, a: np.ndarray) -> np.ndarray:
+        return np.einsum("ijk,ik->ij", matrix, a)
+
+    def value(a: np.ndarray) -> np.ndarray:
+        Ka = times(K, a)
+        return np.mean(np.logaddexp(0.0, -y * Ka), axis=1) + epsilon / 2 * np.sum(a * Ka, axis=1)
+
+    a, identity = np.zeros((N, m)), epsilon * np.eye(m)
+    for _ in range(60):
+        sigma = 1 / (1 + np.exp(np.minimum(y * times(K, a), 700.0)))
+        r = epsilon * a - y * sigma / m
+        if np.max(np.abs(r)) <= 1e-14 / m:
+            break
+        curvature = (sigma * (1 - sigma) / m)[:, :, None]
+        step = -np.linalg.solve(identity + curvature * K, r[:, :, None])[:, :, 0]
+        # At the end differences of f are rounding, and full steps are right.
+        limit, length = value(a) + 1e-14, np.ones((N, 1))
+        for _ in range(30):
+            worse = ~(value(a + length * step) <= limit)
+            if not worse.any():
+                break
+            length[worse] /= 2
+        a = a + length * step
+    return [_optimum(V[i], y[i], a[i], epsilon) for i in range(N)]
+
+
+def _optimum(V: Float[np.ndarray, "m n"], y: Float[np.ndarray, " m"], a: np.ndarray, epsilon: float) -> Optimum:
+    z = V.T @ a
+    scores = y * (V @ z)
+    gradient = -V.T @ (y / (1 + np.exp(np.minimum(scores, 700.0)))) / len(y) + epsilon * z
+    scale = 1 + np.max(np.abs(V.T @ y)) / (2 * len(y))
+    value = float(np.mean(np.logaddexp(0.0, -scores)) + epsilon / 2 * z @ z)
+    return Optimum(z, None, None, value, float(np.max(np.abs(gradient)) / scale))
+
+
+_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (20, 20), "l2ws": 40, "lm": 10}
+
+
+class Reproduction(Experiment[Smooth]):
+    """With ε = 0, as published, no minimiser exists: errors are f itself, and what needs optima is left out."""
+
+    name, title = "logistic", "Logistic regression on pairs of digits, gradient descent"
+    sizes: ClassVar[Mapping[str, Size]] = {
+        "small": Size(
+            {"per_class": 10, "every": 4}, validation=600, test=60, steps=100, horizon=30, certified=(10, 20, 30),
+            training={"iterations": 20, "starts": 1}, **_SMALL,
+        ),
+        "reference": Size(
+            validation=600, test=200, few=100, slow=20, timed=20, chunk=100, steps=300, horizon=100, l2ws=40, lm=20,
+            certified=(20, 40, 60, 80, 100),
+        ),
+        "paper": Size(
+            few=200, slow=50, timed=20, chunk=100, steps=300, horizon=100, l2ws=60, lm=30,
+            certified=tuple(range(10, 121, 10)),
+        ),
+    }  # fmt: skip
+
+    def __init__(self, options: Options, parts: Parts):
+        super().__init__(options, parts)
+        self.source = data.load("mnist", options.data)
+        self.epsilon = 1e-4 if options.regularization is None else options.regularization
+
+    @cached_property
+    def problem(self) -> Logistic:
+        """Whole images, or for a small problem a part of their pixels."""
+        every = self.size.problem.get("every", 1)
+        per_class = self.size.problem.get("per_class", 100)
+        small = np.ascontiguousarray(self.source.images[:, ::every, ::every])
+        return Logistic(small, self.source.labels, per_class, self.epsilon)
+
+    @cached_property
+    def drawn_parameters(self) -> dict[str, Any]:
+        """Images as bytes."""
+        return draw(self.problem.sample_bytes, self.counts, self.options.seed)
+
+    def parameters(self) -> dict[str, Any]:  # noqa: D102
+        return self.drawn_parameters
+
+    @property
+    def family(self) -> Smooth:
+        """L is of the instances that are learned from, however many the networks get."""
+        return self._family
+
+    @cached_property
+    def _family(self) -> Smooth:
+        return self.problem.family(self.drawn_parameters["train"][: self.size.train])
+
+    def optima(self, parameters: np.ndarray) -> Optima:
+        """Newton's method on few unknowns; without a regulariser inf f = 0 stands for the optimal value."""
+        if self.epsilon:
+            with one_blas_thread():
+                return optima(parameters, self.epsilon)
+        zero = np.zeros(len(parameters))
+        return Optima(np.zeros((len(parameters), self.family.n)), None, None, zero, zero)
+
+    def notes(self) -> list[str]:  # noqa: D102
+        outside = int(np.sum(self.problem.outside(self.family, self.data.test.parameters)))
+        told = [
+            f"Images: {self.source.title}. ε = {self.epsilon:g}.",
+            f"L = {self.family.lipschitz:.6g}; {outside} of ",
+        ]
+        told[-1] += f"{len(self.data.test)} test instances have a larger one of their own: outside the guarantee."
+        return told
+
+    def main(self) -> Training:  # noqa: D102
+        return self.learn("schedule", loss="metric")
+
+    def single(self) -> Training:
+        """The published one-step rule."""
+        return self.learn("block-1", block=1, loss="distance")
+
+    def accelerated(self) -> Training:
+        """With momentum, learned too."""
+        return self.learn("momentum", algorithm=HeavyBall(), loss="metric")
+
+    def entries(self) -> list[Entry]:  # noqa: D102
+        family, size, training = self.family, self.size, self.main()
+        few: dict[str, Any] = {"instances": size.few}
+        names = f"learned, B = {size.block}, N = {size.train}", f"learned with momentum, N = {size.train}"
+        found = [
+            methods.learned("learned", names[0], family, self.main, **few),
+            methods.learned("learned-momentum", names[1], family, self.accelerated, **few),
+            methods.best_constant(family, training, **few),
+            methods.held("vanilla", "vanilla, 1/L", family, {"step": 1 / family.lipschitz}, **few),
+            methods.scheduled("nesterov", lambda: classical.nesterov_convex(family), "Nesterov, convex", **few),
+            methods.scheduled("silver", lambda: classical.silver_steps(family), "silver steps, convex", **few),
+        ]
+        if self.epsilon:
+            found.insert(2, methods.learned("learned-1", "learned, B = 1, exact", family, self.single, **few))
+            found += self.networks(training)
+        return found

@@ -1,0 +1,63 @@
+"""Finished parts of a run: one file each, written atomically, named by what it is and a hash of all it depends on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..._util import storage
+from ..._util.hashing import content_hash
+from ..._util.version import __version__
+
+Part: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
+# Raised when the same settings give other results.
+_KIND, _VERSION = "part of an experiment", 2
+
+
+class Parts:
+    """A folder of parts. `made` names those that were computed now, not read; `say` hears of each.
+
+    `seconds` is what every part that was asked for took when it was made.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, again = Parts(Path(folder)), Parts(Path(folder))
+    ...     for parts in (first, again):
+    ...         arrays, record = parts.get("sum", {"of": 3}, lambda: ({"a": np.arange(3)}, {"total": 3}))
+    ...     record["total"], first.made, again.made
+    (3, ['sum'], [])
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda text: None):
+        self.folder, self.say = folder, say
+        self.made: list[str] = []
+        self.seconds: dict[str, float] = {}
+
+    def path(self, name: str, depends: Any) -> Path:
+        """Where a part lies; another version of longstep computes its own."""
+        return self.folder / f"{name}-{content_hash(_VERSION, __version__, name, depends)[:16]}.part"
+
+    def get(self, name: str, depends: Any, make: Callable[[], Part]) -> Part:
+        """The arrays and the record (plain JSON) of a part, from its file or made now; `seconds` is what it took.
+
+        A damaged file is made again.
+        """
+        path = self.path(name, depends)
+        try:
+            found = storage.read(path, _KIND, _VERSION)
+        except (FileNotFoundError, storage.FileFormatError):
+            found = self._made(name, path, make)
+        self.seconds[name] = found[1]["seconds"]
+        return found
+
+    def _made(self, name: str, path: Path, make: Callable[[], Part]) -> Part:
+        begin = perf_counter()
+        arrays, record = make()
+        seconds = perf_counter() - begin
+        storage.write(path, _KIND, _VERSION, arrays, {**record, "seconds": seconds})
+        self.made.append(name)
+        self.say(f"{name}: {seconds:.1f} s")
+        # Read back: a second run must see what the first one saw.
+        return storage.read(path, _KIND, _VERSION)

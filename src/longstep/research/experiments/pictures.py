@@ -1,0 +1,131 @@
+"""The figures of an experiment: convergence, schedule, residuals, and pictures of solutions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from longstep import Certificate, Evaluation
+
+from ...algorithms.registry import default_algorithm
+from ...report import figures
+from ...report.style import COLOURS, DASHES, MARKERS, canvas, finished, styled
+from .experiment import Experiment, Result
+from .results import same_instances
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "pdf")
+# Lines that a figure can hold, the learned one among them.
+_MOST = len(COLOURS)
+
+
+def draw(
+    experiment: Experiment, results: list[Result], certificate: Certificate | None, folder: Path,
+    formats: Iterable[str] = FORMATS,
+) -> list[Path]:  # fmt: skip
+    """All figures, written to a folder; none without a format."""
+    formats = list(formats)
+    if not formats:
+        return []
+    made = convergence(results, certificate, 3 * experiment.size.horizon)
+    made |= {"schedule": schedule(experiment)}
+    if all(r.primal is not None for r in results):
+        made |= residuals(results, 3 * experiment.size.horizon)
+    made |= experiment.pictures(results)
+    return [path for name, figure in made.items() for path in figures.save(figure, folder / name, formats)]
+
+
+def convergence(results: list[Result], certificate: Certificate | None, last: int) -> "dict[str, Figure]":
+    """Geometric means, at most eight lines a figure; the certified method is in each of them."""
+    found = {}
+    for number, group in enumerate(_groups(results)):
+        evaluations = [_cut(e, last) for e in same_instances(group)]
+        name = "convergence" if number == 0 else f"convergence-{number + 1}"
+        found[name] = figures.convergence(evaluations, certificate=certificate, quantiles=None)
+    return found
+
+
+def residuals(results: list[Result], last: int) -> "dict[str, Figure]":
+    """Primal and dual residuals in two panels."""
+    found = {}
+    for number, group in enumerate(_groups(results)):
+        sides = []
+        for side in ("primal", "dual"):
+            chosen = [replace(r, evaluation=getattr(r, side)) for r in group]
+            sides.append([_cut(e, last) for e in same_instances(chosen)])
+        found["residuals" if number == 0 else f"residuals-{number + 1}"] = figures.residuals(*sides)
+    return found
+
+
+def schedule(experiment: Experiment) -> "Figure":
+    """The learned hyperparameters with the defaults, the best constant, and 2/L for gradient methods."""
+    training, family = experiment.drawn(), experiment.family
+    limit = getattr(family, "lipschitz", None)
+    if limit is not None:
+        return figures.schedule(training, limit=2 / limit, other=experiment.others())
+    default = default_algorithm(family).hyperparameters(family)
+    return figures.schedule(training, default={h.name: h.default for h in default}, other=experiment.others())
+
+
+def _groups(results: list[Result]) -> list[list[Result]]:
+    """The learned method with so many of the others as a figure holds."""
+    main, rest = results[0], results[1:]
+    width = _MOST - 1
+    return [[main, *rest[i : i + width]] for i in range(0, max(len(rest), 1), width)]
+
+
+def _cut(evaluation: Evaluation, last: int) -> Evaluation:
+    return replace(evaluation, values=evaluation.values[:, : last + 1])
+
+
+def gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) -> "Figure":
+    """Images in a grid: a row an instance, a column a method, all from black (0) to white (1)."""
+    names = list(rows[0])
+    with styled():
+        width = 6.5 if len(names) <= 8 else 0.8 * len(names)
+        cell = width / len(names)
+        figure, axes = canvas(width, len(rows), len(names), cell * len(rows) + 0.6)
+        for i, row in enumerate(rows):
+            for j, name in enumerate(names):
+                axis = axes[i * len(names) + j]
+                axis.imshow(np.clip(row[name], 0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+                axis.set_axis_off()
+                if i == 0:
+                    axis.set_title(name.replace(", ", ",\n"), size=6, loc="center")
+        figure.suptitle(title, x=0.01, ha="left", size=9)
+        return finished(figure, [])
+
+
+def tracks(
+    points: Float[np.ndarray, "T 2"], lines: Mapping[str, Float[np.ndarray, "T 2"]], title: str, first: str
+) -> "Figure":
+    """Points in the plane, and lines through it: the measurements, the optimum, each method."""
+    with styled():
+        columns = 3
+        names = [name for name in lines if name != first]
+        rows = -(-len(names) // columns)
+        figure, axes = canvas(6.5, rows, columns, 2.1 * rows + 0.4)
+        entries: list[Any] = []
+        for axis, name in zip(axes, names, strict=False):
+            (dots,) = axis.plot(*points.T, linestyle="none", marker=".", color="#999999", markersize=3)
+            (best,) = axis.plot(*lines[first].T, color=COLOURS[0], linestyle=DASHES[0], linewidth=1.8)
+            (mine,) = axis.plot(
+                *lines[name].T, color=COLOURS[1], linestyle=DASHES[1], marker=MARKERS[1], markevery=10, linewidth=1.0
+            )
+            axis.set_title(name, size=7)
+            axis.set_aspect("equal", adjustable="datalim")
+            entries = [(dots, "measurements"), (best, first), (mine, "the method named above")]
+        for axis in axes[len(names) :]:
+            axis.remove()
+        figure.suptitle(title, x=0.01, ha="left", size=9)
+        return finished(figure, entries)
+
+
+def shown(results: Iterable[Result]) -> dict[str, np.ndarray]:
+    """The points that were kept, by the methods' names."""
+    return {r.evaluation.name: r.points for r in results if r.points is not None}

@@ -1,0 +1,264 @@
+"""Saving and loading solvers: the family's data, the algorithm's name and the schedule. Factors are made again."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from ._util import storage
+from ._util.storage import FileFormatError
+from .algorithms.base import Algorithm
+from .algorithms.registry import BY_NAME
+from .cones.product import Cones
+from .families.affine import Affine
+from .families.base import Family
+from .families.composite import Composite
+from .families.conic import Conic
+from .families.names import Layout
+from .families.parameter_range import Seen
+from .families.quadratic_program import QP
+from .families.smooth import Quadratic
+from .linalg.prox import L1, Box, NonNegative, Prox, Zero
+from .schedules.schedule import Schedule
+
+VERSION = 1
+_KIND = "solver"
+Made = TypeVar("Made")
+# No parameter has more entries; a file that says so would fill the memory.
+_MOST_COLUMNS = 2**31
+_PROXES: dict[str, type[Prox]] = {p.__name__: p for p in (Zero, L1, NonNegative, Box)}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a solver is made of, and all that a file holds of it; `record` and `seen` are those of its training."""
+
+    family: Family
+    algorithm: Algorithm
+    schedule: Schedule
+    safeguard: Literal["block", "step"] | None
+    factors: Literal["float32", "float64"] | None
+    record: dict[str, Any] | None
+    seen: Seen | None
+
+
+def save_parts(parts: Parts, path: Path) -> None:
+    """Write the parts of a solver atomically. A family made of Python functions is stored by its hash alone."""
+    name = type(parts.algorithm).__name__
+    if BY_NAME.get(name) is not type(parts.algorithm):
+        raise TypeError(f"{name} is not one of longstep's algorithms, so a file could not name it")
+    arrays: dict[str, np.ndarray] = {}
+    metadata = {
+        "algorithm": name,
+        "schedule": parts.schedule.to_json(),
+        "safeguard": parts.safeguard,
+        "factors": parts.factors,
+        "training": parts.record,
+        "seen": None if parts.seen is None else parts.seen.lone,
+        "family": _describe(parts.family, arrays),
+        "family_hash": parts.family.content_hash(),
+    }
+    if parts.seen is not None:
+        arrays |= {f"seen.{end}": getattr(parts.seen, end) for end in _ENDS}
+    storage.write(path, _KIND, VERSION, arrays, metadata)
+
+
+def load_parts(path: Path, family: Family | None) -> Parts:
+    """Read the parts of a solver; `family` is needed where the file has none, and must be the one it was saved with."""
+    arrays, metadata = storage.read(path, _KIND, VERSION)
+    description: Any = metadata.get("family")
+    if family is None and description is None:
+        raise ValueError(
+            f"{path} was saved with a family made of Python functions, which no file holds. "
+            "Make the same family and pass it: Solver.load(path, family=family)"
+        )
+    known: Family = family or checked(path, "the family", lambda: _build(description, arrays))
+    if known.content_hash() != metadata.get("family_hash"):
+        raise FileFormatError(f"the family passed is not the one {path} was saved with: their data differ")
+    return checked(path, "the solver", lambda: _parts(path, known, metadata, arrays))
+
+
+def checked(path: Path, what: str, make: Callable[[], Made]) -> Made:
+    """Make something from the content of a file; content that nothing can be made of is the file's fault."""
+    try:
+        return make()
+    except FileFormatError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{path} is damaged: {what} in it cannot be made ({reason})") from None
+
+
+def _parts(path: Path, family: Family, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+    algorithm = BY_NAME.get(metadata["algorithm"])
+    if algorithm is None:
+        raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
+    record = metadata.get("training")
+    if record is not None and not isinstance(record, dict):
+        raise FileFormatError(f"{path} is damaged: its record of training is a {type(record).__name__}")
+    return Parts(
+        family,
+        algorithm(),
+        Schedule.from_json(metadata["schedule"]),
+        metadata.get("safeguard", "block"),
+        metadata.get("factors"),
+        record,
+        None if metadata.get("seen") is None else _seen(family, metadata["seen"], arrays),
+    )
+
+
+# What a file keeps of the range that training saw.
+_ENDS = ("low", "second", "before", "high")
+
+
+def _seen(family: Family, kept: Any, arrays: dict[str, np.ndarray]) -> Seen:
+    ends = {end: arrays[f"seen.{end}"] for end in _ENDS if f"seen.{end}" in arrays}
+    mapped = getattr(family, "parameter", None)
+    size = len(ends["low"]) if mapped is None else mapped.size
+    if any(end.dtype != np.float64 or end.shape != (size,) or np.isnan(end).any() for end in ends.values()):
+        raise FileFormatError("the range that training saw does not fit the family's parameters")
+    if "second" not in ends:
+        return Seen.of_box(ends["low"], ends["high"], float(kept))
+    return Seen(**ends, lone=int(kept))
+
+
+class _Writer:
+    """Puts arrays under a prefix and remembers what is absent."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], prefix: str = ""):
+        self.arrays, self.prefix = arrays, prefix
+
+    def vector(self, name: str, value: np.ndarray | None) -> None:
+        if value is not None:
+            self.arrays[self.prefix + name] = np.asarray(value)
+
+    def matrix(self, name: str, value: Any) -> None:
+        csr = sp.csr_array(value)
+        self.vector(f"{name}.data", csr.data)
+        self.vector(f"{name}.indices", csr.indices.astype(np.int64))
+        self.vector(f"{name}.indptr", csr.indptr.astype(np.int64))
+        self.vector(f"{name}.shape", np.array(csr.shape, np.int64))
+
+    def parameter(self, value: Affine | None) -> list[str]:
+        for name, matrix in (value.matrices if value else {}).items():
+            self.matrix(f"parameter.{name}", matrix)
+        return list(value.matrices) if value else []
+
+
+class _Reader:
+    def __init__(self, arrays: dict[str, np.ndarray]):
+        self.arrays = arrays
+
+    def vector(self, name: str) -> np.ndarray | None:
+        found = self.arrays.get(name)
+        if found is not None and (found.ndim != 1 or found.dtype.kind not in "fb"):
+            raise FileFormatError(f"{name} in the file is not a vector of numbers, but {found.dtype} {found.shape}")
+        return found
+
+    def matrix(self, name: str) -> sp.csr_array:
+        """A sparse matrix whose every index was looked at: SciPy trusts what it is given, and reads beyond its end."""
+        data, indices, indptr, shape = (self.arrays[f"{name}.{p}"] for p in ("data", "indices", "indptr", "shape"))
+        kinds = (data.dtype.kind, indices.dtype.kind, indptr.dtype.kind, shape.dtype.kind)
+        if kinds != ("f", "i", "i", "i") or any(a.ndim != 1 for a in (data, indices, indptr, shape)) or len(shape) != 2:
+            raise FileFormatError(f"{name} in the file is not a sparse matrix")
+        rows, columns = (int(size) for size in shape)
+        whole = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= _MOST_COLUMNS
+        if not whole or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+            raise FileFormatError(f"the rows of {name} in the file do not fit its shape {rows}×{columns}")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
+            raise FileFormatError(f"{name} in the file has an entry outside its {columns} columns")
+        return sp.csr_array((data, indices, indptr), shape=(rows, columns))
+
+    def parameter(self, names: list[str]) -> Affine | None:
+        return Affine(**{name: self.matrix(f"parameter.{name}") for name in names}) if names else None
+
+
+@functools.singledispatch
+def _describe(family: Family, arrays: dict[str, np.ndarray]) -> dict | None:
+    """The family as JSON, its arrays put aside; None for one that a file cannot hold."""
+    return None
+
+
+@_describe.register
+def _(family: QP, arrays: dict[str, np.ndarray]) -> dict:
+    writer = _constrained(family, arrays, ("q", "l", "u"))
+    writer.vector("equalities", family.host.kinds.equality)
+    writer.vector("free", family.host.kinds.is_free)
+    return {**_common(family), "type": "QP", "equilibrate": family.host.equilibrate}
+
+
+@_describe.register
+def _(family: Conic, arrays: dict[str, np.ndarray]) -> dict:
+    _constrained(family, arrays, ("b", "c"))
+    k = family.cones
+    cones = {"zero": k.zero, "nonnegative": k.nonnegative}
+    cones |= {"second_order": list(k.second_order), "semidefinite": list(k.semidefinite)}
+    return {**_common(family), "type": "Conic", "equilibrate": family.host.equilibrate, "cones": cones}
+
+
+@_describe.register
+def _(family: Quadratic, arrays: dict[str, np.ndarray]) -> dict:
+    writer = _Writer(arrays)
+    writer.matrix("P", family.P)
+    writer.vector("q", family.host.q)
+    writer.parameter(family.parameter)
+    return {**_common(family), "type": "Quadratic", "lower_bound": family.lower_bound}
+
+
+@_describe.register
+def _(family: Composite, arrays: dict[str, np.ndarray]) -> dict | None:
+    smooth, name = _describe(family.smooth, arrays), type(family.g).__name__
+    if smooth is None or _PROXES.get(name) is not type(family.g):
+        arrays.clear()
+        return None
+    values = {key: np.asarray(value).tolist() for key, value in vars(family.g).items()}
+    return {"type": "Composite", "smooth": smooth, "prox": name, "values": values}
+
+
+def _constrained(family: "QP | Conic", arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> _Writer:
+    writer = _Writer(arrays)
+    writer.matrix("P", family.P)
+    writer.matrix("A", family.A)
+    for name in names:
+        writer.vector(name, family.host.values[name])
+    writer.parameter(family.parameter)
+    return writer
+
+
+def _common(family: Any) -> dict:
+    layout = family.layout
+    return {
+        "layout": None if layout is None else layout.to_json(),
+        "dtype": str(family.dtype),
+        "parameter": list(family.parameter.matrices) if family.parameter else [],
+    }
+
+
+def _build(description: dict, arrays: dict[str, np.ndarray]) -> Family:
+    reader = _Reader(arrays)
+    kind = description["type"]
+    if kind == "Composite":
+        prox = _PROXES[description["prox"]](**description["values"])
+        smooth = _build(description["smooth"], arrays)
+        if not isinstance(smooth, Quadratic):
+            raise FileFormatError("the smooth part of the family in the file is no quadratic")
+        return Composite(smooth, prox)
+    common = {"parameter": reader.parameter(description["parameter"]), "dtype": description["dtype"]}
+    if kind == "Quadratic":
+        lower = description["lower_bound"]
+        return Quadratic(reader.matrix("P"), q=reader.vector("q"), lower_bound=lower, **common)
+    layout = description.get("layout")
+    common |= {"layout": None if layout is None else Layout.from_json(layout)}
+    common |= {"equilibrate": description["equilibrate"]}
+    if kind == "QP":
+        bounds = {name: reader.vector(name) for name in ("q", "l", "u", "equalities", "free")}
+        return QP(reader.matrix("P"), reader.matrix("A"), **bounds, **common)
+    if kind == "Conic":
+        cones = Cones(**description["cones"])
+        b, c = reader.vector("b"), reader.vector("c")
+        return Conic(reader.matrix("P"), reader.matrix("A"), cones, b=b, c=c, **common)
+    raise FileFormatError(f"the file holds a family of type {kind!r}, which this longstep lacks")

@@ -1,0 +1,178 @@
+"""Where training has a closed form: gradient descent on quadratics, and single steps on any smooth family."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+from ...algorithms.base import Algorithm
+from ...algorithms.gradient import GradientDescent, HeavyBall, step_size
+from ...data.dataset import Split
+from ...families.base import Family
+from ...families.smooth import Differentiable, Quadratic
+from ...schedules.domain import Interval
+from ...schedules.schedule import Schedule, constant
+from ..compare import Comparison
+from ..instances import Start, gather
+from ..progressive import Settings
+from .exact import exact_schedule, expected_losses, one_step, polynomials
+from .spectrum import Gaussian, Spectrum
+
+Found = tuple[Schedule, Schedule, Comparison, str]
+
+
+def closed_form(
+    family: Family, algorithm: Algorithm, data: Gaussian | Split, start: Start, settings: Settings
+) -> Found | None:
+    """The exact schedule, the best constant and how they compare; None where training needs gradients.
+
+    The loss must be the distance or the metric alone, at block ends, and all hyperparameters must be learned.
+    """
+    loss, kind = settings.loss, type(algorithm)
+    simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None
+    everything = {h.name for h in algorithm.hyperparameters(family)} == set(settings.learn)
+    if not (simple and everything) or settings.optimizer != "lbfgs" or settings.joint:
+        return None
+    if isinstance(family, Quadratic) and kind in (GradientDescent, HeavyBall):
+        return _quadratic(family, kind is HeavyBall, data, start, settings)
+    single = set(settings.lengths) == {1} and loss.distance
+    if isinstance(family, Differentiable) and kind is GradientDescent and single and isinstance(data, Split):
+        return _single_steps(family, algorithm, data, start, settings)
+    return None
+
+
+def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start: Start, settings: Settings) -> Found:
+    source: Any = data
+    warm = start not in (None, "zero")
+    if isinstance(data, Split):
+        source = _errors(family, data, start, settings)
+    elif warm:
+        raise ValueError("with a Gaussian the start is zero; a warm start needs instances")
+    objective, power = ("distance", 1) if settings.loss.distance else ("metric", 2)
+    found = exact_schedule(
+        family, source, horizon=settings.horizon, block=settings.lengths, momentum=momentum, objective=objective
+    )
+    spectrum = Spectrum(family)
+    eigenvalues, weights = spectrum.eigenvalues, spectrum.weights(source)
+    steady = found.steady | {"step": _lasting_step(family, weights, *_steps(found), power=power)}
+    schedule = Schedule(found.varying, steady, warm=warm, blocks=_watched(found.blocks))
+
+    def losses(steps: np.ndarray, beta: np.ndarray | None = None) -> np.ndarray:
+        return expected_losses(eigenvalues, weights, steps, beta, power=power)
+
+    # The best constant of the same measure, at the same block ends: one number, so one search.
+    ends = np.cumsum(schedule.blocks)
+    H, L = int(ends[-1]) if len(ends) else 0, family.lipschitz
+
+    def score(t: float) -> float:
+        return float(np.mean(np.log(losses(np.full(H, t))[ends] + 1e-300)))
+
+    best = scipy.optimize.minimize_scalar(score, bounds=(1e-3 / L, 1.998 / L), method="bounded").x if H else 1 / L
+    values = {"step": float(best), **({"momentum": 0.0} if momentum else {})}
+    algorithm = HeavyBall() if momentum else GradientDescent()
+    flat = constant(algorithm.hyperparameters(family), **values)
+    means = [np.sqrt(np.maximum(v[ends], 0)) for v in (losses(*_steps(schedule)), losses(np.full(H, best)))]
+    measure = "root mean square distance" if power == 1 else "√(2·mean(f − f*))"
+    comparison = Comparison(tuple(int(k) for k in ends), *(tuple(map(float, m)) for m in means), measure=measure)
+    return schedule, flat, comparison, "the exact schedule"
+
+
+# After so many steady steps their errors are compared.
+_LATER = (10, 20, 50, 100, 200, 500, 1000)
+
+
+def _lasting_step(
+    family: Quadratic, weights: np.ndarray, steps: np.ndarray, momentum: np.ndarray | None, power: int
+) -> float:
+    """The constant step that brings down most what these steps leave, by the mean logarithm of the losses after it.
+
+    2/(L + μ) is best for errors along all eigenvectors alike. Where instances have none along some, as in regression
+    with more unknowns than measurements, longer steps are many times faster.
+    """
+    spectrum = Spectrum(family)
+    values, eps = spectrum.eigenvalues, float(np.finfo(family.dtype).eps)
+    (*_, p) = polynomials(values, steps, momentum)
+    scale = np.abs(values) ** (power - 1)
+    # Rounding leaves a little of everything.
+    left = weights * p**2 + eps**2 * np.mean(weights)
+    floor = (1000 * eps) ** 2 * float(np.sum(scale * weights))
+
+    def score(t: float) -> float:
+        with np.errstate(over="ignore", under="ignore"):
+            losses = [float(np.sum(scale * left * (1 - t * values) ** (2 * k))) for k in _LATER]
+        return float(np.mean(np.log(np.clip(losses, floor, 1e300) + 1e-300)))
+
+    domain = step_size(family)
+    assert isinstance(domain.steady, Interval)
+    low, high = domain.steady.ends
+    # The score has several minima: a grid first.
+    candidates = [domain.default, *np.geomspace(max(low, 1e-3 * high), high, 200)]
+    best = min(candidates, key=score)
+    near = scipy.optimize.minimize_scalar(score, bounds=(0.97 * best, min(1.03 * best, high)), method="bounded").x
+    return float(min((best, near), key=score))
+
+
+def _watched(lengths: Iterable[int]) -> list[int]:
+    """Blocks of at least ten steps for the safeguard: single exact steps may raise the objective on the way."""
+    merged: list[int] = []
+    for length in lengths:
+        if merged and merged[-1] < 10:
+            merged[-1] += length
+        else:
+            merged.append(length)
+    return merged
+
+
+def _steps(schedule: Schedule) -> tuple[np.ndarray, np.ndarray | None]:
+    return schedule["step"], schedule["momentum"] if "momentum" in schedule.names else None
+
+
+def _errors(family: Quadratic, split: Split, start: Start, settings: Settings) -> np.ndarray:
+    """z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
+    if split.optima is None:
+        from ...data.references import solve_references
+
+        optima = solve_references(family, split.parameters, cache=False, progress=False)
+        split = Split(split.name, family, split.parameters, optima)
+    found = gather(family, GradientDescent(), split, start, settings.loss)
+    assert found.optimum is not None
+    begin = jnp.zeros_like(found.optimum.x) if found.start is None else found.start.x
+    return np.asarray(begin - found.optimum.x, np.float64).T
+
+
+def _single_steps(
+    family: Differentiable, algorithm: Algorithm, split: Split, start: Start, settings: Settings
+) -> Found:
+    """The published one-step rule, step after step: t = Σ g'(z − z*)/Σ‖g‖²."""
+    found = gather(family, algorithm, split, start, settings.loss)
+    assert found.optimum is not None
+    gradient = jax.jit(lambda z: family.gradient(found.task.instance, z))
+    optimum = np.asarray(found.optimum.x, np.float64)
+    first = np.zeros_like(optimum) if found.start is None else np.asarray(found.start.x, np.float64)
+
+    def descend(choose: Any, z: np.ndarray = first) -> tuple[list[float], list[float], np.ndarray]:
+        steps, distances = [], []
+        for _ in range(settings.horizon):
+            g = np.asarray(gradient(jnp.asarray(z, family.dtype)), np.float64)
+            steps.append(choose(g, z - optimum))
+            z = z - steps[-1] * g
+            distances.append(float(np.sqrt(np.mean(np.sum((z - optimum) ** 2, axis=0)))))
+        return steps, distances, z
+
+    steps, distances, z = descend(lambda g, e: one_step(g.T, e.T))
+    (h,) = algorithm.hyperparameters(family)
+    trials = np.geomspace(0.1 / family.lipschitz, 1.99 / family.lipschitz, 12)
+    flat = min((float(t) for t in trials), key=lambda t: float(np.mean(np.log(descend(lambda g, e: t)[1]))))
+    ends = [k for k in range(1, settings.horizon + 1) if k % 10 == 0 or k == settings.horizon]
+    means = [tuple(d[k - 1] for k in ends) for d in (distances, descend(lambda g, e: flat)[1])]
+    comparison = Comparison(tuple(ends), *means, measure="root mean square distance")
+    # A step of zero is not admissible, and there is nothing left to step for.
+    count = next((k for k, t in enumerate(steps) if t <= 0), len(steps))
+    lasting = min((h.default, flat), key=lambda t: descend(lambda g, e: t, z)[1][-1])
+    schedule = Schedule(
+        {"step": steps[:count]}, {"step": lasting}, warm=found.start is not None, blocks=_watched([1] * count)
+    )
+    return schedule, Schedule({}, {"step": flat}), comparison, "the exact schedule, one step at a time"
