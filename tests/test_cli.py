@@ -443,7 +443,7 @@ def test_demo_hands_over_to_the_library(monkeypatch, tmp_path):
         (out / "table.md").write_text("|")
         console.print("a line of the demo")
 
-    monkeypatch.setattr("longstep.demo.run", run)
+    monkeypatch.setattr("longstep.research.demo.run", run)
     result = invoke("demo", "--out", tmp_path / "demo", "--json")
     assert json.loads(result.stdout) == {"folder": str(tmp_path / "demo"), "files": ["table.md"]}
     assert "a line of the demo" in result.stderr

@@ -359,7 +359,7 @@ def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["f
     """What the factors are kept in, where that is not the family's own precision."""
     if factors not in (None, "float32", "float64"):
         raise ValueError(f"factors must be 'float32', 'float64' or None, got {factors!r}")
-    if factors is not None and not algorithm.factor_size(family):
+    if factors is not None and algorithm.pattern(family) is None:
         raise ValueError(f"{type(algorithm).__name__} has no factorizations: leave factors={factors!r} out")
     if factors == "float64" and family.dtype == np.float32:
         raise ValueError("a float32 family keeps its factors in float32; make the family with dtype='float64'")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 import longstep as ls
 from longstep.engine import jitted
 from longstep.engine.loop import steps
-from longstep.engine.plan import Plan, Problem
+from longstep.engine.plan import Plan, Problem, factor
 from longstep.families.point import Point
 from longstep.schedules.domain import Fixed, Interval
 from longstep.solver import Solver
@@ -56,7 +56,7 @@ def draw_theta(data, case, steady=False):
 
 @eqx.filter_jit
 def one_step(algorithm, family, instance, theta, state):
-    factors = algorithm.prepare(family, theta)
+    factors = factor(algorithm, family, theta)
     extra = algorithm.prepare_instance(family, instance, theta, factors)
     return algorithm.step(family, instance, theta, factors, extra, state)
 
@@ -145,7 +145,7 @@ def test_gradient_equals_finite_difference(case):
     @jax.jit
     def loss(theta):
         each = [{n: v[k] for n, v in theta.items()} for k in range(H + 1)]
-        factors = [case.algorithm.prepare(case.family, t) for t in each]
+        factors = [factor(case.algorithm, case.family, t) for t in each]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *factors) if factors[0] is not None else None
         problem = Problem(case.algorithm, case.family, Plan(theta, stacked, jnp.arange(H + 1), H), instances)
         state = case.algorithm.init(case.family, instances, None)
@@ -171,7 +171,7 @@ def test_gradient_is_a_solve_not_a_factorization(case):
     instances = case.instances
 
     def loss(theta):
-        factors = case.algorithm.prepare(case.family, {name: values[0] for name, values in theta.items()})
+        factors = factor(case.algorithm, case.family, {name: values[0] for name, values in theta.items()})
         stacked = jax.tree.map(lambda a: a[None], factors)
         problem = Problem(case.algorithm, case.family, Plan(theta, stacked, jnp.zeros(1, int), 0), instances)
         state, _, _ = steps(problem, case.algorithm.init(case.family, instances, None), 2, 0, lambda s: ())

@@ -19,7 +19,7 @@ BATCHES = """
 import json, jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 import longstep as ls
-from longstep import devices
+from longstep.engine import batching
 from longstep.research.experiments import quadcopter
 solver = ls.Solver(quadcopter.family(), ls.Schedule({"sigma": [1e-3] * 4, "rho_eq": [10.0, 20, 30, 40],
     "rho_ineq": [1.0, 2, 3, 4], "alpha": [1.5] * 4}, {"sigma": 1e-3, "rho_eq": 50.0, "rho_ineq": 0.5, "alpha": 1.6}))
@@ -88,10 +88,10 @@ def test_float32_factors_are_saved_and_refused_where_there_are_none(tmp_path):
 
 def test_a_chunk_fits_into_memory(monkeypatch):
     assert batching.chunk(1000, 8) == 512
-    monkeypatch.setattr(devices, "_one_cpu", lambda: False)
-    monkeypatch.setattr(devices, "available", lambda: 2**40)
+    monkeypatch.setattr(batching, "_one_cpu", lambda: False)
+    monkeypatch.setattr(batching, "available", lambda: 2**40)
     assert batching.chunk(1000, 8) == 100_000
-    monkeypatch.setattr(devices, "available", lambda: 2 * 12 * 8 * 1000 * 77)
+    monkeypatch.setattr(batching, "available", lambda: 2 * 12 * 8 * 1000 * 77)
     assert batching.chunk(1000, 8) == 77
-    monkeypatch.setattr(devices, "available", lambda: 10)
+    monkeypatch.setattr(batching, "available", lambda: 10)
     assert batching.chunk(1000, 8) == 1

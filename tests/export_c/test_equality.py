@@ -76,7 +76,7 @@ def extended_osqp(solver, parameter, count):
     l, u = e * l[rows], e * u[rows]
     P = (c * d[:, None] * family.P.toarray() * d).astype(wide)
     A = (e[:, None] * family.A[rows].toarray() * d).astype(wide)
-    fixed = 0 if matrices.fixed is None else np.asarray(matrices.fixed.dense()).astype(wide)
+    fixed = 0 if matrices.free is None else 1e-6 * np.asarray(matrices.free.dense()).astype(wide)
     w, z, y = np.zeros(family.n, wide), np.zeros(len(rows), wide), np.zeros(len(rows), wide)
     for k in range(count):
         theta = {name: wide(value) for name, value in solver.schedule[k].items()}
@@ -88,7 +88,7 @@ def extended_osqp(solver, parameter, count):
         factor, rhs, next_w = cho_factor(K), theta["sigma"] * w - q + A.T @ (rho * z - y), 0 * w
         for _ in range(6):
             left = rhs - P @ next_w - theta["sigma"] * next_w - A.T @ (rho * (A @ next_w))
-            left = left if matrices.fixed is None else left - fixed @ next_w
+            left = left if matrices.free is None else left - fixed @ next_w
             next_w = next_w + cho_solve(factor, left.astype(float))
         relaxed = theta["alpha"] * (A @ next_w) + (1 - theta["alpha"]) * z
         w = theta["alpha"] * next_w + (1 - theta["alpha"]) * w

@@ -1,7 +1,5 @@
 """Matrices, factors, scalings and proximal operators."""
 
-import itertools
-
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
@@ -13,7 +11,6 @@ from hypothesis import given
 
 import longstep as ls
 from longstep.families.equilibration import ruiz
-from longstep.linalg.factor import DiagonalInverse, Gram, Inverse, factorize, refinements_for, solve
 from longstep.linalg.matrix import DenseMatrix, SparseMatrix, make_matrix, two_norm
 
 
@@ -31,70 +28,6 @@ def test_matrix_products(density, long_row):
     np.testing.assert_allclose(matrix.mv(jnp.asarray(X)), M @ X, atol=1e-12)
     np.testing.assert_allclose(matrix.rmv(jnp.asarray(y)), M.T @ y, atol=1e-12)
     np.testing.assert_allclose(matrix.dense(), M, atol=0)
-
-
-def gram(shift, weights, P, A, dtype=np.float64):
-    return Gram(
-        make_matrix(P, dtype),
-        make_matrix(A, dtype),
-        None,
-        jnp.asarray(shift),
-        jnp.asarray(weights),
-        P.shape[0],
-    )
-
-
-def test_solve_and_its_derivative():
-    rng = np.random.default_rng(1)
-    root, A = rng.normal(size=(6, 6)), rng.normal(size=(4, 6))
-    P, b = root @ root.T, rng.normal(size=(6, 3))
-    weights, shift = rng.uniform(0.5, 2, size=4), 0.3
-
-    def x(shift, weights):
-        K = gram(shift, weights, P, A)
-        return solve(K, factorize(K, False), jnp.asarray(b))
-
-    exact = lambda s, w: np.linalg.solve(P + s * np.eye(6) + A.T @ np.diag(w) @ A, b)  # noqa: E731
-    np.testing.assert_allclose(x(shift, weights), exact(shift, weights), atol=1e-12)
-    _, tangent = jax.jvp(x, (shift, jnp.asarray(weights)), (1.0, jnp.ones(4)))
-    h = 1e-6
-    slope = (exact(shift + h, weights + h) - exact(shift - h, weights - h)) / (2 * h)
-    np.testing.assert_allclose(tangent, slope, atol=1e-7)
-    gradient = jax.grad(lambda w: jnp.sum(x(shift, w) ** 2))(jnp.asarray(weights))
-    for i in range(4):
-        e = h * np.eye(4)[i]
-        slope = (np.sum(exact(shift, weights + e) ** 2) - np.sum(exact(shift, weights - e) ** 2)) / (2 * h)
-        np.testing.assert_allclose(gradient[i], slope, rtol=1e-5, atol=1e-8)
-
-
-def test_diagonal_systems_are_not_factored():
-    K = gram(0.1, np.ones(3), np.diag([1.0, 2.0, 0.0]), np.array([[1.0, 0, 0], [0, 0, 3.0], [2.0, 0, 0]]))
-    factor = factorize(K, True)
-    assert isinstance(factor, DiagonalInverse)
-    np.testing.assert_allclose(K.mv(solve(K, factor, jnp.ones(3))), np.ones(3), atol=1e-14)
-
-
-def test_refinement_recovers_digits():
-    """An inverse that is off by 1e-4 gives 1e-4; each refinement multiplies that by 1e-4 again."""
-    rng = np.random.default_rng(2)
-    root, A, x = rng.normal(size=(8, 8)), rng.normal(size=(4, 8)), rng.normal(size=8)
-    K = gram(0.1, np.ones(4), root @ root.T, A)
-    exact = factorize(K, False)
-    assert isinstance(exact, Inverse)
-    K_norm = float(jnp.linalg.norm(K.dense(), 2))
-    rough = exact.inverse + 1e-4 / K_norm * rng.normal(size=(8, 8))
-    errors = [float(jnp.max(jnp.abs(solve(K, Inverse(rough, k), K.mv(jnp.asarray(x))) - x))) for k in range(4)]
-    assert errors[0] > 1e-5
-    for before, after in itertools.pairwise(errors[:3]):
-        assert after < 1e-2 * before
-    assert errors[3] < 1e-12
-
-
-def test_refinement_counts():
-    assert refinements_for(1e-12, 1e-11) == 0
-    assert refinements_for(1e-6, 1e-11) == 1
-    with pytest.raises(ValueError, match="numerically singular"):
-        refinements_for(2.0, 1e-11)
 
 
 @given(seed=st.integers(0, 500))

@@ -9,13 +9,13 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from longstep.evaluation.evaluate.evaluate import Evaluation
 from rich.console import Console
 from scipy import stats
 
 import longstep as ls
 from longstep.certificates.certificate import Certificate, Claim
 from longstep.certificates.sample import TOLERANCES
+from longstep.evaluation.evaluate import Evaluation
 from longstep.report.tables import (
     Column,
     Table,

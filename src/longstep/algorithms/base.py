@@ -10,7 +10,9 @@ from jaxtyping import Array, Bool, Float
 
 from ..families.base import Family
 from ..families.point import Point
+from ..linalg.systems import Gram, Pattern
 from ..schedules.domain import Hyperparameter
+from .performance import Performance
 from .residuals import Residuals
 
 Theta: TypeAlias = dict[str, Float[Array, ""]]
@@ -26,33 +28,32 @@ class Algorithm(eqx.Module):
 
     family_type: ClassVar[type[Family]]
     eps_infeasible: ClassVar[float] = 0.0
-    # Why the steady state converges, in a sentence that may name {L}; looked up in the class itself, because a subclass
-    # takes other steps. And what an instance must have for it.
-    theorem: ClassVar[str | None] = None
+    # What an instance must have for the iterates to converge.
     converges_on: ClassVar[str] = "an optimum"
+    # How hyperparameters are written in figures.
+    symbols: ClassVar[dict[str, str]] = {}
+    # What else is known of an algorithm, each looked up by `own`: why the steady state converges, in a sentence that
+    # may name {L}; its steps on unknown functions; and which of the C back ends takes them.
+    theorem: ClassVar[str | None] = None
+    performance: ClassVar[Performance | None] = None
+    c_back_end: ClassVar[str | None] = None
+
+    @classmethod
+    def own(cls, name: str) -> Any:
+        """What this very class says of itself, or None: a subclass takes other steps, and inherits no proof."""
+        return vars(cls).get(name)
 
     @abstractmethod
     def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
         """The hyperparameters with their domains and defaults on this family."""
 
-    def factor_size(self, family: Any) -> int:
-        """How many numbers `prepare` returns for one θ."""
-        return 0
-
-    def shares_eigenvectors(self, family: Any) -> bool:
-        """Whether all θ share eigenvectors, so that `prepare` without `explicit` factors nothing."""
-        return False
-
-    def prepare(self, family: Any, theta: Theta, explicit: bool = True) -> Any:
-        """What depends on θ and never on the instance: made once, offline.
-
-        Without `explicit`, in the form that is cheapest to make and use a few times, as in training.
-        """
+    def pattern(self, family: Any) -> Pattern | None:
+        """What is known of the linear systems of all steps; None for an algorithm that solves none."""
         return None
 
-    def gram(self, family: Any, theta: Theta) -> Any:
-        """The operator that `prepare` factors, for algorithms with a `factor_size`."""
-        raise NotImplementedError(f"{type(self).__name__} factors nothing")
+    def operator(self, family: Any, theta: Theta) -> Gram:
+        """The operator that steps with θ solve with. It depends on θ and never on the instance: factored offline."""
+        raise NotImplementedError(f"{type(self).__name__} solves no linear systems")
 
     def solve_tolerance(self, epsilon: float) -> float:
         """The error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""

@@ -12,6 +12,7 @@ from ..families.smooth import Differentiable
 from ..linalg.matrix import max_norm, two_norm
 from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive, Real
 from .base import Algorithm
+from .performance import Errors, Estimation, Performance
 from .residuals import Residuals
 
 
@@ -30,11 +31,11 @@ def step_size(family: Any) -> Hyperparameter:
     L, mu = family.lipschitz, family.strong_convexity
     steady = Interval(0.0, 2 / L, margin=1e-3 * (2 / L))
     default = min(2 / (L + mu), steady.ends[1]) if mu > 0 else 1 / L
-    return Hyperparameter("step", default, Positive(), steady)
+    return Hyperparameter("step", default, Positive(), steady, role="step")
 
 
 # β = 0 in the steady state, so that 0 < t < 2/L alone guarantees convergence.
-MOMENTUM = Hyperparameter("momentum", 0.0, Real(), Fixed(0.0))
+MOMENTUM = Hyperparameter("momentum", 0.0, Real(), Fixed(0.0), role="momentum")
 
 
 def unconstrained_residuals(
@@ -58,8 +59,24 @@ def unconstrained_residuals(
     )
 
 
+def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
+    """z⁺ = z − t∇f(z) + β(z − z⁻), with β = 0 where the schedule has no momentum."""
+    z, previous = estimation.start, estimation.start
+    for theta in thetas:
+        t, beta = theta["step"], theta.get("momentum", 0.0)
+        z, previous = z - t * estimation.gradient(z)[0] + beta * (z - previous), z
+        estimation.length *= max(1.0, t - 1)
+    return {
+        "objective": lambda: (0 * z, estimation.gradient(z)[1]),
+        "distance": lambda: (z,),
+        "gradient": lambda: (estimation.gradient(z)[0],),
+    }
+
+
 class GradientMethod(Algorithm):
     """What gradient descent and proximal gradient have in common: their state, what falls, and what is safe."""
+
+    symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
 
     def init(self, family, instance, start):  # noqa: D102
         z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
@@ -118,6 +135,7 @@ class GradientDescent(GradientMethod):
     theorem: ClassVar[str | None] = (
         "Gradient descent with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser (Polyak 1987)."
     )
+    performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step",))
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return (step_size(family),)
@@ -139,6 +157,7 @@ class HeavyBall(GradientDescent):
     """
 
     theorem: ClassVar[str | None] = GradientDescent.theorem
+    performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step", "momentum"))
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return step_size(family), MOMENTUM

@@ -10,11 +10,11 @@ from jaxtyping import Array, Float
 from ..families.base import Family
 from ..families.point import Point
 from ..families.quadratic_program import QP
-from ..linalg.factor import factorize, solve
 from ..linalg.matrix import along, inner, max_norm, two_norm
+from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
-from .base import Algorithm
 from .residuals import Residuals
+from .splitting import Splitting
 
 
 class OSQPState(eqx.Module):
@@ -29,7 +29,7 @@ class OSQPState(eqx.Module):
     y: Float[Array, "m *N"]
 
 
-class OSQP(Algorithm):
+class OSQP(Splitting):
     """ADMM on a QP, hyperparameters `sigma`, `rho_eq`, `rho_ineq`, `alpha`.
 
     With ρ the vector of rho_eq on the family's equality rows and rho_ineq on the others:
@@ -47,37 +47,41 @@ class OSQP(Algorithm):
     """
 
     family_type: ClassVar[type[Family]] = QP
+    # As in the C package.
+    free_weight: ClassVar[float] = 1e-6
     eps_infeasible: ClassVar[float] = 1e-4
     theorem: ClassVar[str | None] = (
         "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair "
         "(Eckstein and Bertsekas 1992; Stellato et al. 2020)."
     )
+    c_back_end: ClassVar[str | None] = "qp"
+    symbols: ClassVar[dict[str, str]] = {
+        "sigma": r"$\sigma$",
+        "rho_eq": r"$\rho_{\mathrm{eq}}$",
+        "rho_ineq": r"$\rho_{\mathrm{ineq}}$",
+        "alpha": r"$\alpha$",
+    }
 
     def hyperparameters(self, family):  # noqa: D102
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
         return (
-            Hyperparameter("sigma", 1e-6, positive, positive, factored=True),
+            Hyperparameter("sigma", 1e-6, positive, positive, factored=True, role="scaling"),
             Hyperparameter("rho_eq", 100.0, positive, positive, factored=True),
             Hyperparameter("rho_ineq", 0.1, positive, positive, factored=True),
-            Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3)),
+            Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
 
-    def _rho(self, family: QP, theta) -> Float[Array, " m"]:
+    def shift(self, family, theta):
+        """σ."""
+        return theta["sigma"]
+
+    def weights(self, family, theta):
+        """ρ, one entry for every row."""
         return jnp.where(family.equality, theta["rho_eq"], theta["rho_ineq"])
 
-    def gram(self, family, theta):
-        """The operator that `prepare` factors: P + σI + A'diag(ρ)A."""
-        return family.matrices.gram(theta["sigma"], self._rho(family, theta))
-
-    def factor_size(self, family):  # noqa: D102
-        return family.matrices.factor_size
-
-    def shares_eigenvectors(self, family):  # noqa: D102
-        return family.matrices.spectrum is not None
-
-    def prepare(self, family, theta, explicit=True):  # noqa: D102
-        return factorize(self.gram(family, theta), family.matrices.diagonal, explicit)
+    def weighs_alike(self, family):  # noqa: D102
+        return not family.host.kinds.has_equalities
 
     def solve_tolerance(self, epsilon):  # noqa: D102
         # Solves are corrections that vanish with the residuals.
@@ -96,11 +100,11 @@ class OSQP(Algorithm):
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
         w, z, y = state.w, state.z, state.y
         P, A, alpha = family.matrices.P, family.matrices.A, theta["alpha"]
-        rho_vector = self._rho(family, theta)
+        rho_vector = self.weights(family, theta)
         rho, one_over_rho = along(rho_vector, y), along(1 / rho_vector, y)
         excess = A.mv(w) - z
         slope = P.mv(w) + instance.q + A.rmv(y + rho * excess)
-        dw = solve(self.gram(family, theta), factors, -slope)
+        dw = solve(self.operator(family, theta), factors, -slope)
         v = z + alpha * (excess + A.mv(dw)) + y * one_over_rho
         z_next = jnp.clip(v, instance.l, instance.u)
         return OSQPState(w + alpha * dw, z_next, rho * (v - z_next))

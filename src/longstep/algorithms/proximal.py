@@ -9,6 +9,20 @@ from ..families.composite import Composite
 from ..linalg.matrix import max_norm
 from ..schedules.domain import Hyperparameter
 from .gradient import Extrapolated, GradientMethod, GradientState, step_size, unconstrained_residuals
+from .performance import Errors, Estimation, Performance
+
+
+def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
+    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
+    z, previous, value = estimation.start, estimation.start, -1
+    for theta in thetas:
+        y, previous = z + theta.get("momentum", 0.0) * (z - previous), z
+        z, value = estimation.proximal_step(y, theta["step"])
+    return {
+        "objective": lambda: (0 * z, estimation.gradient(z)[1], value),
+        "distance": lambda: (z,),
+        "gradient": lambda: (z - estimation.proximal_step(z, 1.0)[0],),
+    }
 
 
 class ProximalGradient(GradientMethod):
@@ -22,6 +36,7 @@ class ProximalGradient(GradientMethod):
         "Proximal gradient with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser "
         "(Combettes and Wajs 2005)."
     )
+    performance: ClassVar[Performance | None] = Performance(estimate_proximal_steps, ("step",))
 
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
         return (step_size(family),)
@@ -46,3 +61,4 @@ class AcceleratedProximalGradient(Extrapolated, ProximalGradient):
     """
 
     theorem: ClassVar[str | None] = ProximalGradient.theorem
+    performance: ClassVar[Performance | None] = Performance(estimate_proximal_steps, ("step", "momentum"))

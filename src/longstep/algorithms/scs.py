@@ -12,11 +12,11 @@ from ..cones.product import after
 from ..families.base import Family
 from ..families.conic import Conic, ConicInstance
 from ..families.point import Point
-from ..linalg.factor import factorize, solve
 from ..linalg.matrix import along, inner, max_norm, two_norm
+from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
-from .base import Algorithm
 from .residuals import Residuals
+from .splitting import Splitting
 
 
 class SCSState(eqx.Module):
@@ -36,7 +36,7 @@ class SCSState(eqx.Module):
     first: Bool[Array, "*N"]
 
 
-class SCS(Algorithm):
+class SCS(Splitting):
     """Douglas–Rachford on the homogeneous embedding; hyperparameters `r_w`, `r_yz`, `r_ynz`, `r_tau`, `alpha`.
 
     With M = [[P, A'], [−A, 0]], q = (c, b), R = diag(r_w on x, r_yz on zero-cone rows, r_ynz on the others):
@@ -63,18 +63,37 @@ class SCS(Algorithm):
     )
     # min x, ‖(x, y)‖ ≤ y has an optimum, but no multipliers: then the iterates need not converge.
     converges_on: ClassVar[str] = "an optimal primal-dual pair"
+    c_back_end: ClassVar[str | None] = "conic"
+    symbols: ClassVar[dict[str, str]] = {
+        "r_w": "$r_w$",
+        "r_yz": "$r_{yz}$",
+        "r_ynz": "$r_{ynz}$",
+        "r_tau": r"$r_\tau$",
+        "alpha": r"$\alpha$",
+    }
 
     def hyperparameters(self, family):  # noqa: D102
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
         inverse = Positive() if family.dtype == np.float64 else Positive(1e-3, 1e6)
         return (
-            Hyperparameter("r_w", 1e-6, positive, positive, factored=True),
+            Hyperparameter("r_w", 1e-6, positive, positive, factored=True, role="scaling"),
             Hyperparameter("r_yz", 0.01, inverse, inverse, factored=True),
             Hyperparameter("r_ynz", 10.0, inverse, inverse, factored=True),
-            Hyperparameter("r_tau", 10.0, positive, positive),
-            Hyperparameter("alpha", 1.5, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3)),
+            Hyperparameter("r_tau", 10.0, positive, positive, role="scaling"),
+            Hyperparameter("alpha", 1.5, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
+
+    def shift(self, family, theta):
+        """r_w."""
+        return theta["r_w"]
+
+    def weights(self, family, theta):
+        """1/r_y, one entry for every row: K is what elimination leaves of R + M."""
+        return 1 / self._r_y(family, theta)
+
+    def weighs_alike(self, family):  # noqa: D102
+        return family.cones.zero in (0, family.m)
 
     def _r_y(self, family: Conic, theta) -> Float[Array, " m"]:
         zero = jnp.arange(family.m) < family.cones.zero
@@ -83,19 +102,6 @@ class SCS(Algorithm):
     def _r(self, family: Conic, theta) -> Float[Array, " n+m"]:
         return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])
 
-    def gram(self, family, theta):
-        """The operator that `prepare` factors: r_w I + P + A'diag(1/r_y)A, what elimination leaves of R + M."""
-        return family.matrices.gram(theta["r_w"], 1 / self._r_y(family, theta))
-
-    def factor_size(self, family):  # noqa: D102
-        return family.matrices.factor_size
-
-    def shares_eigenvectors(self, family):  # noqa: D102
-        return family.matrices.spectrum is not None
-
-    def prepare(self, family, theta, explicit=True):  # noqa: D102
-        return factorize(self.gram(family, theta), family.matrices.diagonal, explicit)
-
     def solve_tolerance(self, epsilon):  # noqa: D102
         return epsilon ** (2 / 3)
 
@@ -103,7 +109,7 @@ class SCS(Algorithm):
         """(R+M)⁻¹ rhs."""
         A, n = family.matrices.A, family.n
         r_y = along(self._r_y(family, theta), rhs)
-        x = solve(self.gram(family, theta), factors, rhs[:n] - A.rmv(rhs[n:] / r_y))
+        x = solve(self.operator(family, theta), factors, rhs[:n] - A.rmv(rhs[n:] / r_y))
         return jnp.concatenate([x, (rhs[n:] + A.mv(x)) / r_y])
 
     def prepare_instance(self, family, instance, theta, factors):  # noqa: D102

@@ -12,8 +12,8 @@ Steps many times 2/L make iterates grow by orders of magnitude. So every unknown
 own: first a bound on its growth, then its length in the worst case that was found with these.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,11 +21,10 @@ from jaxtyping import Float
 
 from .._util.progress import Bar
 from ..algorithms.base import Algorithm
-from ..algorithms.gradient import GradientDescent, HeavyBall
-from ..algorithms.proximal import AcceleratedProximalGradient, ProximalGradient
+from ..algorithms.performance import Criterion
+from ..algorithms.registry import REGISTERED
 from ..schedules.schedule import Schedule
 
-Criterion: TypeAlias = Literal["objective", "distance", "gradient"]
 # The worst case of each criterion is proportional to this power of L.
 _POWER: dict[Criterion, int] = {"objective": 1, "distance": 0, "gradient": 2}
 # Relative accuracy of the worst case: what is aimed at, in two rounds mostly, and what is enough.
@@ -238,52 +237,13 @@ class _Program(NamedTuple):
         return float(tau) if np.linalg.eigvalsh(slack)[0] >= rounding else np.inf
 
 
-_Errors: TypeAlias = dict[Criterion, Callable[[], tuple]]  # ‖x‖² + Σ F_i as (x, *i)
-
-
-def _gradient(estimation: _Estimation, thetas: list[dict[str, float]]) -> _Errors:
-    """z⁺ = z − t∇f(z) + β(z − z⁻), with β = 0 where the schedule has no momentum."""
-    z, previous = estimation.start, estimation.start
-    for theta in thetas:
-        t, beta = theta["step"], theta.get("momentum", 0.0)
-        z, previous = z - t * estimation.gradient(z)[0] + beta * (z - previous), z
-        estimation.length *= max(1.0, t - 1)
-    return {
-        "objective": lambda: (0 * z, estimation.gradient(z)[1]),
-        "distance": lambda: (z,),
-        "gradient": lambda: (estimation.gradient(z)[0],),
-    }
-
-
-def _proximal_gradient(estimation: _Estimation, thetas: list[dict[str, float]]) -> _Errors:
-    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
-    z, previous, value = estimation.start, estimation.start, -1
-    for theta in thetas:
-        y, previous = z + theta.get("momentum", 0.0) * (z - previous), z
-        z, value = estimation.proximal_step(y, theta["step"])
-    return {
-        "objective": lambda: (0 * z, estimation.gradient(z)[1], value),
-        "distance": lambda: (z,),
-        "gradient": lambda: (z - estimation.proximal_step(z, 1.0)[0],),
-    }
-
-
-# By exact type: a subclass may take other steps.
-_Form: TypeAlias = Callable[[_Estimation, list[dict[str, float]]], _Errors]
-_FORMS: dict[type[Algorithm], tuple[_Form, set[str]]] = {
-    GradientDescent: (_gradient, {"step"}),
-    HeavyBall: (_gradient, {"step", "momentum"}),
-    ProximalGradient: (_proximal_gradient, {"step"}),
-    AcceleratedProximalGradient: (_proximal_gradient, {"step", "momentum"}),
-}
-
-
-def _checked(algorithm: Algorithm, schedule: Schedule, steps: int, L: float, mu: float, criterion: Criterion) -> _Form:
-    if type(algorithm) not in _FORMS:
-        known = ", ".join(kind.__name__ for kind in _FORMS)
+def _checked(algorithm: Algorithm, schedule: Schedule, steps: int, L: float, mu: float, criterion: Criterion) -> Any:
+    form = algorithm.own("performance")
+    if form is None:
+        known = ", ".join(kind.__name__ for kind in REGISTERED if kind.own("performance"))
         raise TypeError(f"worst cases are known for {known}, not for {type(algorithm).__name__}")
-    iterate, names = _FORMS[type(algorithm)]
-    if set(schedule.names) != names:
+    iterate, names = form
+    if set(schedule.names) != set(names):
         raise ValueError(
             f"{type(algorithm).__name__} has the hyperparameters {', '.join(sorted(names))}; "
             f"the schedule has {', '.join(schedule.names)}"

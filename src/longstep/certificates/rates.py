@@ -166,7 +166,7 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
 
 def _theorem(algorithm: Algorithm, family: Family) -> str:
     # Of the class itself: a subclass may take other steps, for which nothing is proved.
-    theorem = type(algorithm).__dict__.get("theorem")
+    theorem = algorithm.own("theorem")
     if theorem is None:
         return "No theorem is known for this algorithm: the ranges are those that it declares."
     return theorem.format(L=getattr(family, "lipschitz", 0.0))

@@ -10,6 +10,7 @@ from .._util.progress import duration, say
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
 from ..families.base import Family
+from ..linalg.systems import ALWAYS, choose
 from ..schedules.lengths import block_lengths
 
 # Numbers that reverse mode keeps for a step of an instance, in units of n + m; measured, as is the share of the rest.
@@ -66,12 +67,18 @@ def forecast(
     algorithm = default_algorithm(family) if algorithm is None else algorithm
     n, m, size = family.n, getattr(family, "m", 0), family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)
-    one = algorithm.factor_size(family)
+    one = numbers_kept(algorithm, family)
     longest = max(block_lengths(horizon, block), default=0)
     training = size * _REST * (min(longest, count) * one + _KEPT * longest * instances * (n + m))
     if memory_limit is not None:
         training = min(training, memory_limit)
     return Forecast(count * max(one, n) * size, training, n if one > n else 0, count, memory_limit)
+
+
+def numbers_kept(algorithm: Algorithm, family: Family) -> int:
+    """How many numbers a solver keeps for one θ."""
+    pattern = algorithm.pattern(family)
+    return 0 if pattern is None else choose(pattern, ALWAYS).size(pattern)
 
 
 # Multiplications and additions a second of two ordinary cores, for an explicit inverse of 2n³ of them.
@@ -87,7 +94,7 @@ def factor_seconds(n: int, count: int) -> float:
 
 def require_factors(algorithm: Algorithm, family: Family, count: int, dtype: np.dtype) -> None:
     """Refuse so many factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
-    size = algorithm.factor_size(family)
+    size = numbers_kept(algorithm, family)
     _require(count * size * dtype.itemsize, count, family.n)
     seconds = factor_seconds(family.n, count)
     if size > family.n and seconds > _LONG_SECONDS:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..algorithms.base import Algorithm, Theta
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
-from ..linalg.factor import Factor, Inverse, Picked, inverse_error, refinements_for
+from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
 
@@ -44,7 +44,7 @@ class Plan(eqx.Module):
     """
 
     theta: dict[str, Float[Array, " H+1"]]
-    factors: Any
+    factors: Factored | None
     which: Int[Array, " H+1"]
     H: int = eqx.field(static=True)
     safeguard: Safeguard | None = None
@@ -52,7 +52,7 @@ class Plan(eqx.Module):
     def at(self, k: Any, once: bool = False) -> tuple[Theta, Any]:
         """θ^k and its factor, for k ≤ H; the factor of a step that is taken `once` stays in the stack until then."""
         theta = {name: values[k] for name, values in self.theta.items()}
-        if once and isinstance(self.factors, Factor):
+        if once and self.factors is not None:
             return theta, Picked(self.factors, self.which[k])
         return theta, jax.tree.map(lambda a: a[self.which[k]], self.factors)
 
@@ -90,6 +90,13 @@ class Problem(eqx.Module):
         return self.algorithm.residuals(self.family, self.instance, state)
 
 
+def factor(algorithm: Algorithm, family: Family, theta: Theta, solves: float = ALWAYS) -> LinearSystem | None:
+    """What is cached for the linear system of θ, for so many solves; None for an algorithm that solves none."""
+    if algorithm.pattern(family) is None:
+        return None
+    return factorize(algorithm.operator(family, theta), solves)
+
+
 def make_plan(
     algorithm: Algorithm,
     family: Family,
@@ -107,7 +114,9 @@ def make_plan(
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     factors = None
     if factored:
-        dense = algorithm.factor_size(family) > family.n
+        pattern = algorithm.pattern(family)
+        assert pattern is not None
+        dense = choose(pattern, ALWAYS).size(pattern) > family.n
         kept = precision if dense and precision is not None else family.dtype
         require_factors(algorithm, family, len(distinct), kept)
         like = jnp.zeros((), kept)
@@ -118,9 +127,7 @@ def make_plan(
             pairs = [_factor(algorithm, exact, theta, like) for theta in thetas]
             factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factor for factor, _ in pairs))
             error = max(float(e) for _, e in pairs)
-        if isinstance(factors, Inverse):
-            count = refinements_for(error, algorithm.solve_tolerance(float(np.finfo(family.dtype).eps)))
-            factors = Inverse(factors.inverse, count)
+        factors = factors.refined(error, algorithm.solve_tolerance(float(np.finfo(family.dtype).eps)))
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
     guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
     return Plan(theta, factors, jnp.asarray(which.ravel(), jnp.int32), len(schedule), guard)
@@ -136,6 +143,6 @@ def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: s
 @eqx.filter_jit
 def _factor(algorithm: Any, family: Any, theta: Any, like: Any) -> tuple[Any, Any]:
     """One factor in the precision of `like`, and the error of its inverse in that precision."""
-    factor = algorithm.prepare(family, theta)
-    factor = jax.tree.map(lambda a: a.astype(like.dtype), factor)
-    return factor, inverse_error(algorithm.gram(family, theta), factor)
+    K = algorithm.operator(family, theta)
+    factor = jax.tree.map(lambda a: a.astype(like.dtype), factorize(K, ALWAYS))
+    return factor, factor.error(K)

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 
-from ..linalg.factor import refinements_for
+from ..linalg.systems import refinements_for
 from . import emit
 from .factors import Piece, factorize_blocks, solve_error
 from .ordering import Blocks, Costs, columns_alone, one_block, sparse_blocks

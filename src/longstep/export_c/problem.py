@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
 from ..algorithms.base import Algorithm
-from ..algorithms.osqp import OSQP
-from ..algorithms.scs import SCS
+from ..algorithms.registry import REGISTERED
+from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.plan import Plan
 from ..families.base import Family
@@ -102,14 +104,15 @@ class Problem:
 def problem_of(solver: Generated) -> Problem:
     """The plain data of a solver; algorithms and families that C code is not written for are refused."""
     family, algorithm = solver.family, solver.algorithm
-    # By exact type: a subclass takes other steps.
-    if isinstance(family, QP) and type(algorithm) is OSQP:
-        return _qp(solver, family)
-    if isinstance(family, Conic) and type(algorithm) is SCS:
-        return _conic(solver, family)
+    back_end = _BACK_ENDS.get(algorithm.own("c_back_end"))
+    if back_end is not None:
+        return back_end(solver, family)
+    known = " and ".join(
+        f"{kind.__name__} on {kind.family_type.__name__} families" for kind in REGISTERED if kind.own("c_back_end")
+    )
     raise ValueError(
-        f"C code is written for OSQP on QP families and SCS on Conic families, not for {type(algorithm).__name__} on "
-        f"{type(family).__name__}. State the problem as a QP or Conic (from_cvxpy does), or use the solver from Python"
+        f"C code is written for {known}, not for {type(algorithm).__name__} on {type(family).__name__}. "
+        "State the problem as a QP or Conic (from_cvxpy does), or use the solver from Python"
     )
 
 
@@ -120,6 +123,9 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
     guard = plan.safeguard
     D = sp.diags_array(d)
     seen, layout = solver.seen, family.layout
+    theta = {name: np.asarray(values, np.float64) for name, values in plan.theta.items()}
+    which = np.asarray(plan.which)
+    shift, weights = _systems(solver.algorithm, family, theta, which)
     return {
         "n": family.n,
         "constraints": family.m,
@@ -130,8 +136,10 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
         "size_P": float(matrices.size_P),
         "size_A": float(matrices.size_A),
         "eps_infeasible": float(solver.algorithm.eps_infeasible),
-        "theta": {name: np.asarray(values, np.float64) for name, values in plan.theta.items()},
-        "which": np.asarray(plan.which),
+        "theta": theta,
+        "which": which,
+        "shift": shift,
+        "weights": weights,
         "horizon": plan.H,
         "warm": bool(solver.schedule.warm),
         "safeguard": None if guard is None else guard.rule,
@@ -144,14 +152,25 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
     }
 
 
-def _qp(solver: Generated, family: QP) -> Problem:
-    common, kinds = _common(solver, family), family.host.kinds
-    rows, which, theta = kinds.bounded, common["which"], common["theta"]
+def _systems(algorithm: Any, family: Any, theta: dict[str, np.ndarray], which: np.ndarray) -> tuple:
+    """Shift and weights of every distinct linear system, by the algorithm's own rule."""
     first = np.unique(which, return_index=True)[1]
+    # The switch is local to this thread; the process-wide one is the user's.
+    with jax.enable_x64(True):
+        each = [{name: jnp.asarray(values[k]) for name, values in theta.items()} for k in first]
+        shift = [np.asarray(algorithm.shift(family, one), np.float64) for one in each]
+        weights = [np.asarray(algorithm.weights(family, one), np.float64) for one in each]
+    return np.stack(shift), np.stack(weights)
+
+
+def _qp(solver: Generated, family: QP) -> Problem:
+    common, kinds, algorithm = _common(solver, family), family.host.kinds, solver.algorithm
+    assert isinstance(algorithm, Splitting)
+    rows = kinds.bounded
     equality = np.asarray(family.equality)
-    rho = np.where(equality, theta["rho_eq"][first, None], theta["rho_ineq"][first, None])
     E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
-    fixed = None if family.matrices.fixed is None else _clean(np.asarray(family.matrices.fixed.dense(), np.float64))
+    free = family.matrices.free
+    fixed = None if free is None else _clean(algorithm.free_weight * np.asarray(free.dense(), np.float64))
     scales = {"q": common["c"] * common["d"], "l": common["e"], "u": common["e"]}
     places = {"q": np.arange(family.n), "l": rows, "u": rows}
     data, size = _data(family, scales, places)
@@ -159,8 +178,6 @@ def _qp(solver: Generated, family: QP) -> Problem:
         kind="qp",
         A=_clean(E @ family.host.A[rows] @ D),
         fixed=fixed,
-        shift=theta["sigma"][first],
-        weights=rho,
         data=data,
         size=size,
         checks=bool(kinds.can_cross) or not common["mapped"],
@@ -177,10 +194,7 @@ def _qp(solver: Generated, family: QP) -> Problem:
 def _conic(solver: Generated, family: Conic) -> Problem:
     common, cones = _common(solver, family), family.cones
     _check_cones(cones)
-    theta = common["theta"]
-    first = np.unique(common["which"], return_index=True)[1]
     zero = np.arange(family.m) < cones.zero
-    r_y = np.where(zero, theta["r_yz"][first, None], theta["r_ynz"][first, None])
     E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
     everything = np.arange(family.m)
     places = {"b": everything, "c": np.arange(family.n)}
@@ -189,8 +203,6 @@ def _conic(solver: Generated, family: Conic) -> Problem:
         kind="conic",
         A=_clean(E @ family.host.A @ D),
         fixed=None,
-        shift=theta["r_w"][first],
-        weights=1 / r_y,
         data=data,
         size=size,
         checks=True,
@@ -202,6 +214,9 @@ def _conic(solver: Generated, family: Conic) -> Problem:
         normalized=family.normalized,
         **common,
     )
+
+
+_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {"qp": _qp, "conic": _conic}
 
 
 def _check_cones(cones: Cones) -> None:

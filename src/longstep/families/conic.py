@@ -78,7 +78,7 @@ class Conic(ConstrainedFamily):
         self.host = Host(square, rows, values, bool(equilibrate), layout=layout)
         scaled = Equilibrated(square, rows, cones.blocks(), None, equilibrate=self.host.equilibrate)
         everything = np.arange(self.m)
-        self.matrices = scaled.matrices(self.dtype, everything, alike=cones.zero in (0, self.m))
+        self.matrices = scaled.matrices(self.dtype, everything)
         self.mapped = working_map(
             parameter,
             values,

@@ -1,15 +1,13 @@
 """The working matrices of a constrained family: equilibrated once (Ruiz 2001), on the host, and put on the device."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from ..linalg.factor import Gram, Spectrum
 from ..linalg.matrix import Matrix, make_matrix, to_csr
+from ..linalg.systems import Spectrum
 from .base import is_diagonal
 
 _SMALLEST, _LARGEST = 1e-4, 1e4
@@ -79,13 +77,15 @@ def _column_max(M: sp.csc_array) -> np.ndarray:
 class Matrices(eqx.Module):
     """The equilibrated P̄ = c·D P D and Ā = E A D, which algorithms use, with the scaling back to user's units.
 
-    `fixed` is a further constant part of every Gram matrix, or absent; `size_P` and `size_A` are the largest entries
-    of the user's own P and A, or one if that is less, against which certificates of infeasibility are judged.
+    `free` is F'F of rows F of the equilibrated matrix that are not in Ā, or absent; `size_P` and `size_A` are the
+    largest entries of the user's own P and A, or one if that is less, against which certificates of infeasibility are
+    judged.
+    P̄ + Ā'WĀ is `diagonal` for every diagonal W, or not; there is a `spectrum` of P̄ where Ā'Ā = I.
     """
 
     P: Matrix
     A: Matrix
-    fixed: Matrix | None
+    free: Matrix | None
     scaling: Scaling
     size_P: Float[Array, ""]
     size_A: Float[Array, ""]
@@ -93,15 +93,6 @@ class Matrices(eqx.Module):
     m: int = eqx.field(static=True)
     diagonal: bool = eqx.field(static=True)
     spectrum: Spectrum | None
-
-    @property
-    def factor_size(self) -> int:
-        """How many numbers the factor of a Gram matrix has."""
-        return self.n if self.diagonal else self.n**2
-
-    def gram(self, shift: Any, weights: Any) -> Gram:
-        """K = P̄ + shift·I + Ā'diag(weights)Ā."""
-        return Gram(self.P, self.A, self.fixed, shift, weights, self.n, self.spectrum)
 
 
 class Equilibrated:
@@ -121,21 +112,20 @@ class Equilibrated:
         self.given_P, self.given_A = P, A
         self.P, self.A = to_csr(self.c * (D @ P @ D)), to_csr(E @ A @ D)
 
-    def matrices(
-        self, dtype: np.dtype, rows: np.ndarray, fixed: sp.csr_array | None = None, *, alike: bool = False
-    ) -> Matrices:
-        """The working matrices, with some rows of A; `alike` says that algorithms give them all the same penalty."""
+    def matrices(self, dtype: np.dtype, rows: np.ndarray, free: np.ndarray | None = None) -> Matrices:
+        """The working matrices, with some rows of A, and the others, which are `free`, apart."""
         A = sp.csr_array(self.A[rows])
+        F = None if free is None or not free.size else self.A[free]
         diagonal = _gram_is_diagonal(self.P, self.A)
         orthogonal = _one_to_one(A) and bool(np.allclose(np.abs(A.data), 1.0, rtol=1e-14))
         spectrum = None
-        if alike and orthogonal and fixed is None and not diagonal:
+        if orthogonal and F is None and not diagonal:
             values, vectors = np.linalg.eigh(self.P.toarray())
             spectrum = Spectrum(jnp.asarray(np.maximum(values, 0.0), dtype), jnp.asarray(vectors, dtype))
         return Matrices(
             P=make_matrix(self.P, dtype),
             A=make_matrix(A, dtype),
-            fixed=None if fixed is None else make_matrix(fixed, dtype),
+            free=None if F is None else make_matrix(sp.csr_array(F.T @ F), dtype),
             scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
             size_P=jnp.asarray(_size(self.given_P), dtype),
             size_A=jnp.asarray(_size(self.given_A), dtype),

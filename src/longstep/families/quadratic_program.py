@@ -5,7 +5,6 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Array, Bool, Float
 
 from ..linalg.matrix import ArrayLike2D, Matrix, along, inner, make_matrix
@@ -14,9 +13,6 @@ from .base import INFINITY, checked, columns, optional_vector, resolve_dtype
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
-
-# The penalty of rows that no instance bounds, as in OSQP's C package.
-_RHO_FREE = 1e-6
 
 
 class QPInstance(eqx.Module):
@@ -88,11 +84,7 @@ class QP(ConstrainedFamily):
 
         cost = values["q"] if values["q"] is not None else np.zeros(self.n)
         scaled = Equilibrated(square, rows, np.arange(self.m), cost, equilibrate=self.host.equilibrate)
-        # Free rows have z = Ax and y = 0 throughout, so all they do is add to the matrix that is factored.
-        free_A = scaled.A[kinds.free]
-        fixed = sp.csr_array(_RHO_FREE * (free_A.T @ free_A)) if kinds.free.size else None
-        alike = not np.any(kinds.equality)
-        self.matrices = scaled.matrices(self.dtype, kinds.bounded, fixed, alike=alike)
+        self.matrices = scaled.matrices(self.dtype, kinds.bounded, kinds.free)
         self.free_A = make_matrix(self.host.A[kinds.free], self.dtype)
         self.mapped = working_map(
             parameter,
@@ -198,6 +190,7 @@ class _RowKinds:
             self.is_free = (l == -np.inf) & (u == np.inf) if known else np.zeros(m, bool)
         if (self.equality & self.is_free).any():
             raise ValueError(f"row {np.flatnonzero(self.equality & self.is_free)[0]} cannot be free and an equality")
+        self.has_equalities = bool(np.any(self.equality))
         self.free, self.bounded = np.flatnonzero(self.is_free), np.flatnonzero(~self.is_free)
         self.order = np.argsort(np.concatenate([self.bounded, self.free]))
         # Rows whose bounds move alike keep their distance, and a single bound cannot cross: only the others need a look

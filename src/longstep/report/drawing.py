@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..algorithms.registry import REGISTERED
 from ..certificates.certificate import Certificate
 from ..certificates.rounding import percent
 from ..evaluation.evaluate import FLOOR, Evaluation
@@ -17,11 +18,7 @@ from .style import COLOURS, DASHES, MARKERS, Entry
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SYMBOLS = {
-    "step": "step $t$", "momentum": r"momentum $\beta$", "alpha": r"$\alpha$", "sigma": r"$\sigma$",
-    "rho_eq": r"$\rho_{\mathrm{eq}}$", "rho_ineq": r"$\rho_{\mathrm{ineq}}$", "r_w": "$r_w$", "r_yz": "$r_{yz}$",
-    "r_ynz": "$r_{ynz}$", "r_tau": r"$r_\tau$",
-}  # fmt: skip
+_SYMBOLS = {name: symbol for algorithm in REGISTERED for name, symbol in algorithm.symbols.items()}
 
 
 def frame(axis: "Axes", last: int, limits: tuple[float, float]) -> None:

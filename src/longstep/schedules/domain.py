@@ -1,10 +1,13 @@
 """Where a hyperparameter may lie, and the smooth map from the real line onto it."""
 
 from abc import abstractmethod
+from typing import Literal, TypeAlias
 
 import equinox as eqx
 import numpy as np
 from scipy.special import expit
+
+Role: TypeAlias = Literal["step", "momentum", "penalty", "scaling", "relaxation"]
 
 
 class Domain(eqx.Module):
@@ -147,7 +150,7 @@ class Fixed(Domain):
 class Hyperparameter(eqx.Module):
     """A hyperparameter of an algorithm on a family: its name, default, and the two domains.
 
-    `factored` says that the cached factors depend on it.
+    `factored` says that the cached factors depend on it. Its `role` is what others ask for, not its name.
     """
 
     name: str = eqx.field(static=True)
@@ -155,3 +158,4 @@ class Hyperparameter(eqx.Module):
     varying: Domain
     steady: Domain
     factored: bool = eqx.field(static=True, default=False)
+    role: Role = eqx.field(static=True, default="penalty")

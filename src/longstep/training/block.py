@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 
 from ..engine.jitted import Key
 from ..engine.loop import steps
-from ..engine.plan import Plan, Problem
-from ..linalg.factor import Inverse, refinements_for
+from ..engine.plan import Plan, Problem, factor
+from ..linalg.systems import ONCE
 from ..schedules.domain import Domain
 from .losses import Errors, Loss, Task
 
@@ -167,12 +167,15 @@ def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any,
     if factored:
         fixed = jax.lax.stop_gradient({name: theta[name] for name in factored})
 
+        def prepare(one):
+            return factor(algorithm, family, one, ONCE)
+
         def make(i):
             one = {name: values[i] for name, values in fixed.items()}
             return jax.lax.cond(
                 i < used,
-                lambda: algorithm.prepare(family, one, explicit=False),
-                lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: algorithm.prepare(family, one, False))),
+                lambda: prepare(one),
+                lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: prepare(one))),
             )
 
         factors = jax.lax.map(make, jnp.arange(count))
@@ -253,11 +256,13 @@ def _factored(key: Key, leaves: tuple, theta: Any) -> Any:
     """The factor of one θ for many steps, as a stack of one."""
     task = jax.tree.unflatten(key.structure, leaves)
     theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
-    factors = task.algorithm.prepare(task.family, theta, explicit=not task.algorithm.shares_eigenvectors(task.family))
-    if isinstance(factors, Inverse):
-        # Taken to be good to half of the digits: a search can do without the exact count.
-        epsilon = float(jnp.finfo(task.family.dtype).eps)
-        factors = Inverse(factors.inverse, refinements_for(epsilon**0.5, task.algorithm.solve_tolerance(epsilon)))
+    # About as many solves as there are unknowns, taken to be good to half of the digits: a search can do without the
+    # exact counts.
+    factors = factor(task.algorithm, task.family, theta, task.family.n)
+    if factors is None:
+        return None
+    epsilon = float(jnp.finfo(task.family.dtype).eps)
+    factors = factors.refined(epsilon**0.5, task.algorithm.solve_tolerance(epsilon))
     return jax.tree.map(lambda a: a[None], factors)
 
 

@@ -260,9 +260,10 @@ class _About:
 
 def _effort(algorithm: Algorithm, family: Family) -> tuple[int, int]:
     """Iterations for a block and starts: large factorizations make them dear, and the first ones bring the most."""
-    if not algorithm.factor_size(family):
+    pattern = algorithm.pattern(family)
+    if pattern is None:
         return 100, 3
-    if algorithm.shares_eigenvectors(family):
+    if pattern.spectral:
         return 90, 4
     return (40, 2) if family.n <= 300 else (26, 1)
 

@@ -7,11 +7,11 @@ import sys
 import cvxpy as cp
 import numpy as np
 import pytest
-from longstep.evaluation.evaluate.evaluate import TOLERANCES
 from typer.testing import CliRunner
 
 import longstep as ls
 from longstep.cli import app
+from longstep.evaluation.evaluate import TOLERANCES
 from longstep.research.experiments import experiment as machinery
 from longstep.research.experiments import images, kalman, logistic
 from longstep.research.experiments.experiment import Options

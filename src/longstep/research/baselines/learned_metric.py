@@ -5,6 +5,7 @@ After King, Kotary, Fioretto and Drgoňa, "Metric learning to accelerate converg
 method's nature, and its times include it.
 """
 
+import dataclasses
 import functools
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
@@ -31,9 +32,9 @@ from ...families.composite import Composite
 from ...families.conic import Conic
 from ...families.constrained import ConstrainedFamily
 from ...families.quadratic_program import QP
-from ...linalg.factor import Direct
 from ...linalg.matrix import DenseMatrix, Matrix, SparseMatrix
 from ...linalg.prox import L1, Box, NonNegative, Zero
+from ...linalg.systems import ONCE, Factored, factorize
 from ...solver import Solver
 from ...training.losses import Task
 from .networks import (
@@ -105,13 +106,13 @@ def _mappable(matrix: Any) -> Any:
     return DenseMatrix(matrix.dense()) if m * n <= _DENSE else _Gathers(matrix.forward, matrix.backward)
 
 
-class _Double(Direct):
+class _Double(Factored):
     """A float64 factor that is applied to float32 vectors."""
 
-    factor: Direct
+    factor: Factored
 
-    def apply(self, b):
-        return self.factor.apply(b.astype(jnp.float64)).astype(b.dtype)
+    def solve(self, K, b):
+        return self.factor.solve(K, b.astype(jnp.float64)).astype(b.dtype)
 
 
 class Metric(eqx.Module):
@@ -157,11 +158,18 @@ class Metric(eqx.Module):
 
     def _factor(self, theta: dict[str, Array]) -> Any:
         if self.family.dtype == np.float64:
-            return self.algorithm.prepare(self.family, theta, explicit=False)
+            return self._prepare(self.family, theta)
         # As for a solver's factors, single precision is for the steps alone.
         exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, (self.family, theta))
-        factor = self.algorithm.prepare(*exact, explicit=False)
+        factor = self._prepare(*exact)
         return None if factor is None else _Double(factor)
+
+    def _prepare(self, family: Any, theta: dict[str, Array]) -> Factored | None:
+        if self.algorithm.pattern(family) is None:
+            return None
+        # Rows with weights of their own share no eigenvectors.
+        K = dataclasses.replace(self.algorithm.operator(family, theta), spectrum=None)
+        return factorize(K, ONCE)
 
     def doubled(self) -> AbstractContextManager:
         """Where a float32 family's programs must be compiled and run: factors are made in float64."""

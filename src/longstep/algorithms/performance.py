@@ -1,0 +1,41 @@
+"""What performance estimation asks of an algorithm: its steps on unknown functions, as combinations of vectors."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from jaxtyping import Float
+from numpy import ndarray
+
+Criterion: TypeAlias = Literal["objective", "distance", "gradient"]
+Vector: TypeAlias = Float[ndarray, " k"]
+# ‖x‖² + Σ F_i as (x, *i), for each criterion.
+Errors: TypeAlias = dict[Criterion, Callable[[], tuple]]
+
+
+class Estimation(Protocol):
+    """An unknown function with L = 1 and the points at which it is asked; vectors are coefficients in unknown ones.
+
+    `length` bounds how long the next unknown vector may be.
+    """
+
+    length: float
+
+    @property
+    def start(self) -> Vector:
+        """z⁰ − z*."""
+        ...
+
+    def gradient(self, z: Vector) -> tuple[Vector, int]:
+        """∇f(z), and the index of f(z)."""
+        ...
+
+    def proximal_step(self, y: Vector, t: float) -> tuple[Vector, int]:
+        """prox_{tg}(y − t∇f(y)), and the index of the value of g there."""
+        ...
+
+
+class Performance(NamedTuple):
+    """An algorithm's form for performance estimation: its steps, sizes in units of 1/L, and its hyperparameters."""
+
+    iterate: Callable[[Estimation, list[dict[str, float]]], Errors]
+    names: tuple[str, ...]

@@ -1,0 +1,31 @@
+"""Back ends for the linear systems of a step, one file each, and the one function that chooses among them."""
+
+import jax
+
+from .base import Factored as Factored
+from .base import LinearSystem as LinearSystem
+from .base import Picked as Picked
+from .base import refinements_for as refinements_for
+from .base import solve as solve
+from .cholesky import Cholesky
+from .diagonal import Diagonal
+from .inverse import Inverse
+from .operator import Gram as Gram
+from .operator import Pattern as Pattern
+from .operator import Spectrum as Spectrum
+from .spectral import Spectral
+
+BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Inverse, Cholesky)
+
+# How often a cached system is solved: by a solver that is used, and in a step of training.
+ALWAYS, ONCE = 1e12, 1.0
+
+
+def choose(pattern: Pattern, solves: float) -> type[LinearSystem]:
+    """The back end that makes one system of this pattern and solves it so many times at the least cost."""
+    return min((b for b in BACK_ENDS if b.fits(pattern)), key=lambda b: b.flops(pattern, solves))
+
+
+def factorize(K: Gram, solves: float) -> LinearSystem:
+    """What is cached for K, by the cheapest back end for so many solves. Carries no gradient."""
+    return choose(K.pattern, solves).factor(jax.lax.stop_gradient(K))

@@ -1,0 +1,80 @@
+"""Dense systems by an explicit inverse."""
+
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from typing_extensions import override
+
+from ..matrix import product
+from .base import LinearSystem, refinements_for
+from .cholesky import triangular_root
+from .operator import Gram, Pattern
+
+
+class Inverse(LinearSystem):
+    """An explicit inverse: one matrix product per solve, on CPU and GPU several times faster than triangular
+    solves with many right-hand sides. `refinements` steps of iterative refinement make up for its rounding, also where
+    it is kept in less precision than the right-hand sides have."""
+
+    inverse: Float[Array, "n n"]
+    refinements: int = eqx.field(static=True, default=0)
+
+    @override
+    @classmethod
+    def fits(cls, pattern: Pattern) -> bool:
+        return True
+
+    @override
+    @classmethod
+    def size(cls, pattern: Pattern) -> int:
+        return pattern.n**2
+
+    @override
+    @classmethod
+    def flops(cls, pattern: Pattern, solves: float) -> float:
+        # Cholesky, the inverse of its root and their product, at a third of the speed of long products.
+        return 6.0 * pattern.n**3 + 2.0 * pattern.n**2 * solves
+
+    @override
+    @classmethod
+    def factor(cls, K: Gram) -> Self:
+        half = _triangular_inverse(triangular_root(K))
+        return cls(product(half.T, half))
+
+    def _apply(self, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        # The inverse is symmetric. XLA's CPU products with many columns are up to a fifth faster with the transpose on
+        # the left, with one column twice as slow.
+        matrix = self.inverse if b.ndim == 1 or b.shape[1] == 1 else self.inverse.T
+        return product(matrix, b.astype(matrix.dtype)).astype(b.dtype)
+
+    @override
+    def solve(self, K: Gram, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        x = self._apply(b)
+        for _ in range(self.refinements):
+            x = x + self._apply(b - K.mv(x))
+        return x
+
+    @override
+    def error(self, K: Gram) -> Float[Array, ""]:
+        """max |K·K⁻¹ − I|, times the largest weight if that is more than one, because duals are weights times A·x."""
+        residual = product(K.dense(), self.inverse.astype(K.weights.dtype))
+        error = jnp.max(jnp.abs(residual - jnp.eye(residual.shape[0], dtype=residual.dtype)), initial=0.0)
+        return error * jnp.max(K.weights, initial=1.0)
+
+    @override
+    def refined(self, error: float, tolerance: float) -> Self:
+        return type(self)(self.inverse, refinements_for(error, tolerance))
+
+
+def _triangular_inverse(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The inverse of a lower triangle by halves: nearly all of it products, which are faster than substitutions."""
+    n = L.shape[0]
+    if n <= 128:
+        return jax.lax.linalg.triangular_solve(L, jnp.eye(n, dtype=L.dtype), left_side=True, lower=True)
+    h = n // 2
+    first, last = _triangular_inverse(L[:h, :h]), _triangular_inverse(L[h:, h:])
+    corner = -product(last, product(L[h:, :h], first))
+    return jnp.block([[first, jnp.zeros((h, n - h), L.dtype)], [corner, last]])

@@ -1,0 +1,63 @@
+"""The linear operator of a step, and what is known of it before its numbers are."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..matrix import Matrix, along
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What all operators of a family have in common, whatever their weights: n unknowns, and their form.
+
+    `diagonal`: K is diagonal. `spectral`: all K have the same eigenvectors.
+    """
+
+    n: int
+    diagonal: bool = False
+    spectral: bool = False
+
+
+class Spectrum(eqx.Module):
+    """P = V diag(λ) V'."""
+
+    values: Float[Array, " n"]
+    vectors: Float[Array, "n n"]
+
+
+class Gram(eqx.Module):
+    """The positive definite operator K = P + shift·I + A'diag(weights)A + free_weight·free.
+
+    Where it has the `spectrum` of P, the weights are equal and A'A = I, so that K = V diag(λ + shift + weight) V'.
+    `diagonal` says that the pattern makes K diagonal.
+    """
+
+    P: Matrix
+    A: Matrix
+    shift: Float[Array, ""]
+    weights: Float[Array, " m"]
+    n: int = eqx.field(static=True)
+    diagonal: bool = eqx.field(static=True, default=False)
+    spectrum: Spectrum | None = None
+    free: Matrix | None = None
+    free_weight: float = eqx.field(static=True, default=0.0)
+
+    @property
+    def pattern(self) -> Pattern:
+        """What is known of K without its numbers."""
+        return Pattern(self.n, self.diagonal, self.spectrum is not None)
+
+    def mv(self, x: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        """K·x without forming K."""
+        Kx = self.P.mv(x) + self.shift * x + self.A.rmv(along(self.weights, x) * self.A.mv(x))
+        return Kx if self.free is None else Kx + self.free_weight * self.free.mv(x)
+
+    def dense(self) -> Float[Array, "n n"]:
+        """K as an array."""
+        P = self.P.dense()
+        # As an operator on the columns of A: with a sparse A far cheaper than the product of dense matrices.
+        K = P + self.shift * jnp.eye(self.n, dtype=P.dtype) + self.A.rmv(self.weights[:, None] * self.A.dense())
+        return K if self.free is None else K + self.free_weight * self.free.dense()

@@ -1,0 +1,158 @@
+"""Laws of the back ends for linear systems: every one of them that fits a pattern."""
+
+import itertools
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+
+from longstep.linalg.matrix import make_matrix
+from longstep.linalg.systems import (
+    ALWAYS,
+    BACK_ENDS,
+    ONCE,
+    Gram,
+    Pattern,
+    Picked,
+    Spectrum,
+    choose,
+    factorize,
+    refinements_for,
+    solve,
+)
+from longstep.linalg.systems.inverse import Inverse
+
+N = 6
+
+
+def operator(seed: int, pattern: Pattern, dtype=np.float64):
+    """K of this pattern as a function of its shift and weights, and the same with NumPy."""
+    rng = np.random.default_rng(seed)
+    n = pattern.n
+    root = rng.normal(size=(n, n))
+    P = np.diag(rng.uniform(size=n)) if pattern.diagonal else root @ root.T / n
+    A = rng.normal(size=(n + 2, n))
+    F = rng.normal(size=(2, n))
+    spectrum = None
+    if pattern.diagonal:
+        A = np.vstack([np.diag(rng.normal(size=n)), np.zeros((2, n))])
+        F = np.zeros((0, n))
+    if pattern.spectral:
+        A, F = np.diag(rng.choice([-1.0, 1.0], n)), np.zeros((0, n))
+        values, vectors = np.linalg.eigh(P)
+        spectrum = Spectrum(jnp.asarray(values, dtype), jnp.asarray(vectors, dtype))
+    free = make_matrix(F.T @ F, dtype) if len(F) else None
+
+    def make(shift, weights) -> Gram:
+        matrices = make_matrix(P, dtype), make_matrix(A, dtype)
+        return Gram(*matrices, jnp.asarray(shift), jnp.asarray(weights), n, pattern.diagonal, spectrum, free, 0.5)
+
+    def dense(shift, weights):
+        return P + shift * np.eye(n) + A.T @ np.diag(weights) @ A + 0.5 * F.T @ F
+
+    return make, dense, len(A)
+
+
+PATTERNS = [Pattern(N), Pattern(N, diagonal=True), Pattern(N, spectral=True)]
+CASES = [
+    pytest.param(back_end, pattern, id=f"{back_end.__name__}, {k}")
+    for k, pattern in enumerate(PATTERNS)
+    for back_end in BACK_ENDS
+    if back_end.fits(pattern)
+]
+
+
+def test_every_back_end_fits_some_pattern_and_every_pattern_has_one():
+    assert {case.values[0] for case in CASES} == set(BACK_ENDS)
+    assert {case.values[1] for case in CASES} == set(PATTERNS)
+
+
+@pytest.mark.parametrize(("back_end", "pattern"), CASES)
+@given(seed=st.integers(0, 200))
+def test_solves_are_exact(back_end, pattern, seed):
+    make, dense, m = operator(seed, pattern)
+    rng = np.random.default_rng(seed)
+    weights = np.full(m, rng.uniform(0.5, 2)) if pattern.spectral else rng.uniform(0.5, 2, size=m)
+    K, b = make(0.3, weights), rng.normal(size=(N, 3))
+    np.testing.assert_allclose(K.dense(), dense(0.3, weights), atol=1e-12)
+    np.testing.assert_allclose(K.mv(jnp.asarray(b)), dense(0.3, weights) @ b, atol=1e-12)
+    system = back_end.factor(K)
+    np.testing.assert_allclose(solve(K, system, jnp.asarray(b)), np.linalg.solve(dense(0.3, weights), b), atol=1e-10)
+    np.testing.assert_allclose(
+        solve(K, system, jnp.asarray(b[:, 0])), np.linalg.solve(dense(0.3, weights), b[:, 0]), atol=1e-10
+    )
+    assert float(system.error(K)) < 1e-11
+    stack = jax.tree.map(lambda a: jnp.stack([jnp.zeros_like(a), a]), system)
+    np.testing.assert_array_equal(
+        solve(K, Picked(stack, jnp.int32(1)), jnp.asarray(b)), solve(K, system, jnp.asarray(b))
+    )
+
+
+@pytest.mark.parametrize(("back_end", "pattern"), CASES)
+def test_it_keeps_as_many_numbers_as_it_says(back_end, pattern):
+    make, _, m = operator(0, pattern)
+    system = back_end.factor(make(0.3, np.ones(m)))
+    assert sum(leaf.size for leaf in jax.tree.leaves(system)) == back_end.size(pattern)
+
+
+@pytest.mark.parametrize(("back_end", "pattern"), CASES)
+def test_derivatives_of_solves(back_end, pattern):
+    make, dense, m = operator(1, pattern)
+    b, h = np.random.default_rng(1).normal(size=(N, 3)), 1e-6
+    weights, shift = np.full(m, 0.8), 0.3
+
+    def x(shift, weight):
+        K = make(shift, weight * jnp.ones(m))
+        return solve(K, back_end.factor(jax.lax.stop_gradient(K)), jnp.asarray(b))
+
+    def exact(shift, weight):
+        return np.linalg.solve(dense(shift, np.full(m, weight)), b)
+
+    _, tangent = jax.jvp(x, (shift, weights[0]), (1.0, 1.0))
+    slope = (exact(shift + h, weights[0] + h) - exact(shift - h, weights[0] - h)) / (2 * h)
+    np.testing.assert_allclose(tangent, slope, atol=1e-6)
+    gradient = jax.grad(lambda w: jnp.sum(x(shift, w) ** 2))(weights[0])
+    slope = (np.sum(exact(shift, weights[0] + h) ** 2) - np.sum(exact(shift, weights[0] - h) ** 2)) / (2 * h)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("solves", [ONCE, N, ALWAYS])
+def test_the_choice_is_the_cheapest(pattern, solves):
+    chosen = choose(pattern, solves)
+    assert chosen.fits(pattern)
+    assert all(chosen.flops(pattern, solves) <= b.flops(pattern, solves) for b in BACK_ENDS if b.fits(pattern))
+
+
+def test_diagonal_systems_are_divisions_and_few_solves_need_no_inverse():
+    large = Pattern(500)
+    assert choose(Pattern(500, diagonal=True), ALWAYS).size(large) == 500
+    assert choose(large, ONCE) is not choose(large, ALWAYS)
+    assert choose(Pattern(500, spectral=True), ONCE).flops(large, 0) < choose(large, ONCE).flops(large, 0)
+
+
+def test_refinement_recovers_digits():
+    """An inverse that is off by 1e-4 gives 1e-4; each refinement multiplies that by 1e-4 again."""
+    rng = np.random.default_rng(2)
+    make, _, m = operator(2, Pattern(N))
+    K, x = make(0.1, np.ones(m)), rng.normal(size=N)
+    exact = factorize(K, ALWAYS)
+    assert isinstance(exact, Inverse)
+    K_norm = float(jnp.linalg.norm(K.dense(), 2))
+    rough = exact.inverse + 1e-4 / K_norm * rng.normal(size=(N, N))
+    errors = [float(jnp.max(jnp.abs(solve(K, Inverse(rough, k), K.mv(jnp.asarray(x))) - x))) for k in range(4)]
+    assert errors[0] > 1e-5
+    for before, after in itertools.pairwise(errors[:3]):
+        assert after < 1e-2 * before
+    assert errors[3] < 1e-12
+    assert Inverse(rough).refined(1e-4, 1e-11).refinements == 2
+
+
+def test_refinement_counts():
+    assert refinements_for(1e-12, 1e-11) == 0
+    assert refinements_for(1e-6, 1e-11) == 1
+    with pytest.raises(ValueError, match="numerically singular"):
+        refinements_for(2.0, 1e-11)
