@@ -25,9 +25,9 @@ class Training:
     """What `train` found: the schedule to use, the best constant, and how the two compare on the training instances.
 
     `kept` says in words what the schedule is: the learned one, a part of it, or the best constant, whichever is better
-    at every block's end. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, seed,
-    versions, and the hashes of family and data. `Solver(family, training)` solves with it and keeps the record and
-    what was `seen` of the parameters.
+    at every block's end. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, recipe,
+    seed, versions, and the hashes of family and data. `Solver(family, training)` solves with it and keeps the record
+    and what was `seen` of the parameters.
     """
 
     schedule: Schedule
