@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest fuzz lint docs bench maros throughput latency networks training certificates parameters clean
+.PHONY: demo test test-slow test-lowest fuzz lint docs bench maros throughput latency networks training ablation certificates parameters clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ maros: $(READY)         ## Maros-Meszaros QPs against the osqp package
 
 training: $(READY)      ## what learning gives and costs, on all families (half an hour)
 	$(RUN) benchmarks/training.py
+
+ablation: $(READY)      ## what every rule of training is worth, on six small families (an hour)
+	$(RUN) benchmarks/ablation.py
 
 certificates: $(READY)  ## certificates on lasso, MPC and deblurring against further test instances
 	$(RUN) benchmarks/certificates.py

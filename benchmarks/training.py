@@ -30,8 +30,9 @@ from longstep.report.tables import Column, Table, comparison  # noqa: E402
 from longstep.research.baselines import classical, packages  # noqa: E402
 from longstep.research.baselines.conjugate_gradient import conjugate_gradients  # noqa: E402
 from longstep.research.experiments import deblurring, images, kalman, lasso, maxcut, quadcopter, ridge  # noqa: E402
-from longstep.training import progressive  # noqa: E402
+from longstep.training import learner  # noqa: E402
 from longstep.training.optimize import Minimum  # noqa: E402
+from longstep.training.recipe import DEFAULT  # noqa: E402
 
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 COUNTS = (10, 20, 50, 100, 200)
@@ -239,13 +240,13 @@ class OptaxLBFGS:
     """Training uses Optax's L-BFGS, with its zoom line search, inside this block."""
 
     def __enter__(self):
-        self.before, progressive.minimise = progressive.minimise, self.minimise
+        self.before, learner.minimise = learner.minimise, self.minimise
 
     def __exit__(self, *exception):
-        progressive.minimise = self.before
+        learner.minimise = self.before
 
     @staticmethod
-    def minimise(objective, x, bounds, optimizer, iterations, report):
+    def minimise(objective, x, bounds, optimizer, iterations, recipe, report):
         import optax
 
         shape = (jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct(x.shape, jnp.float64))
@@ -256,7 +257,7 @@ class OptaxLBFGS:
             if x.tobytes() not in seen:
                 value, gradient = objective(np.clip(x, *bounds))
                 fine = np.isfinite(value) and np.isfinite(gradient).all()
-                pair = (value, gradient) if fine else (1e4, np.zeros_like(x))
+                pair = (value, gradient) if fine else (recipe.overflow, np.zeros_like(x))
                 seen[x.tobytes()] = (np.float64(pair[0]), np.asarray(pair[1], np.float64))
             return seen[x.tobytes()]
 
@@ -269,7 +270,7 @@ class OptaxLBFGS:
             value, gradient = jax.pure_callback(host, shape, primals[0])
             return value, gradient @ tangents[0]
 
-        tool = optax.lbfgs(memory_size=20)
+        tool = optax.lbfgs(memory_size=recipe.memory)
 
         @jax.jit
         def step(z, state):
@@ -279,7 +280,7 @@ class OptaxLBFGS:
 
         z = jnp.asarray(x)
         state = tool.init(z)
-        while len(seen) < iterations * 3 // 2:
+        while len(seen) < int(iterations * recipe.evaluations):
             before = len(seen)
             z, state = jax.block_until_ready(step(z, state))
             if len(seen) == before:
@@ -292,9 +293,9 @@ class OptaxLBFGS:
 def run_memory(quick):
     """What a training takes against n, N, B and H: memory and time of one gradient, and all of it."""
     from longstep.algorithms.registry import default_algorithm
-    from longstep.training.block import Block
     from longstep.training.instances import gather
     from longstep.training.losses import resolve_loss
+    from longstep.training.program import Program
 
     rows = []
     for name in ("lasso", "mpc") if quick else ("lasso", "mpc", "kalman", "deblurring"):
@@ -303,8 +304,8 @@ def run_memory(quick):
         for N, B, H in ((10, 10, 20), (10, 10, 50), (10, 20, 50), (100, 10, 50)):
             if len(report.data.train) < N:
                 continue
-            loss, split = resolve_loss("metric", N), report.data.train.select(range(N))
-            block = Block(gather(report.family, algorithm, split, None, loss).task, loss, B)
+            loss, split = resolve_loss("metric", N, DEFAULT), report.data.train.select(range(N))
+            block = Program(gather(report.family, algorithm, split, None, loss, DEFAULT).task, loss, B, DEFAULT)
             states = block.start(None)
             staged = block.stage(states, states)
             theta = {h.name: np.full(B, h.default) for h in algorithm.hyperparameters(report.family)}

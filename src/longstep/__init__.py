@@ -48,7 +48,7 @@ _HOMES = {
     "Solver": "solver",
     "Status": "engine.solution",
     "train": "training.train",
-    "Training": "training.train",
+    "Training": "training.record",
     "Zero": "linalg.prox",
 }
 __all__ = [
@@ -137,7 +137,7 @@ if TYPE_CHECKING:
     from .solver import Solver as Solver
     from .training.closed_form.spectrum import Gaussian as Gaussian
     from .training.losses import Loss as Loss
-    from .training.train import Training as Training
+    from .training.record import Training as Training
     from .training.train import train as train
 
 

@@ -17,10 +17,14 @@ import longstep as ls
 from longstep.data.dataset import Split
 from longstep.families.point import Point
 from longstep.research.experiments import kalman, quadcopter
-from longstep.training import progressive
-from longstep.training.block import Block, Part, Unknowns
+from longstep.training import block as block_module
+from longstep.training import learner as learner_module
+from longstep.training import steady as steady_module
 from longstep.training.instances import gather
 from longstep.training.losses import resolve_loss
+from longstep.training.program import Program
+from longstep.training.recipe import Recipe
+from longstep.training.unknowns import Part, Unknowns
 
 from ..helpers import CASES, Case
 
@@ -45,8 +49,8 @@ def split(case):
 
 
 def block_of(case, loss, count, memory_limit=None):
-    instances = gather(case.family, case.algorithm, split(case), None, loss)
-    block = Block(instances.task, loss, count, memory_limit)
+    instances = gather(case.family, case.algorithm, split(case), None, loss, Recipe())
+    block = Program(instances.task, loss, count, Recipe(), memory_limit)
     other = Point(*(None if a is None else jnp.roll(a, 1, axis=-1) for a in vars(instances.optimum).values()))
     return block, block.stage(block.start(None), block.start(other))
 
@@ -104,7 +108,7 @@ def test_a_held_value_is_held():
 @pytest.mark.parametrize("name", ["proximal-lasso"])
 def test_a_memory_limit_splits_the_gradient_and_changes_nothing(name):
     case = TRAINED[name]
-    loss = resolve_loss(ls.Loss(distance=0.5, metric=1.0, tail=0.5), 4)
+    loss = resolve_loss(ls.Loss(distance=0.5, metric=1.0, tail=0.5), 4, Recipe())
     whole, staged = block_of(case, loss, 3)
     pieces, staged_pieces = block_of(case, loss, 3, memory_limit=0.7 * whole.memory())
     assert len(pieces.pieces()) > 1
@@ -261,60 +265,65 @@ def test_checkpoints_of_a_block():
 
 
 def test_many_instances_change_the_loss():
-    few, many = (resolve_loss("metric", count) for count in (49, 50))
+    few, many = (resolve_loss("metric", count, Recipe()) for count in (49, 50))
     assert (few.tail, few.stress) == (0.0, 4.0)
     assert (many.tail, many.stress) == (0.5, 8.0)
-    assert resolve_loss(ls.Loss(metric=1.0, stress=0.0), 100).stress == 0.0
+    assert resolve_loss(ls.Loss(metric=1.0, stress=0.0), 100, Recipe()).stress == 0.0
+    assert resolve_loss("metric", 10, Recipe(many=5, stress_of_many=3.0)).stress == 3.0
 
 
 def test_trials_of_dear_steps_are_made_in_single_precision(monkeypatch):
     case, made = TRAINED["osqp"], []
-    objective = progressive.Progressive._objective
+    make, choose = block_module.make_objective, block_module.choose_trials
 
-    def noted(self, block, unknowns, *rest):
-        function = objective(self, block, unknowns, *rest)
-        made.append((block.task.family.dtype, function(unknowns.start(unknowns.base)), self))
+    def noted(program, unknowns, *rest):
+        function = make(program, unknowns, *rest)
+        made.append((program.task.family.dtype, function(unknowns.start(unknowns.base))))
         return function
 
-    monkeypatch.setattr(progressive, "_DEAR", 0)
-    monkeypatch.setattr(progressive.Progressive, "_objective", noted)
-    result = ls.train(case.family, split(case), horizon=3, block=3, iterations=9, starts=2, **QUIET)
-    (own, exact, learner), (rough, near, _) = made[:2]
+    def at_rounding(learner, length, level):
+        # At the rounding of single precision trials go on in the block's own, from half as many starts.
+        program, count = choose(learner, length, -np.inf)
+        assert (program.task.family.dtype, count) == (np.float64, 1)
+        return choose(learner, length, level)
+
+    monkeypatch.setattr(block_module, "make_objective", noted)
+    monkeypatch.setattr(block_module, "choose_trials", at_rounding)
+    options = {"horizon": 3, "block": 3, "iterations": 9, "starts": 2, **QUIET}
+    result = ls.train(case.family, split(case), recipe=Recipe(rough=0), **options)
+    (own, exact), (rough, near) = made
     assert (own, rough) == (np.float64, np.float32)
     assert near[0] == pytest.approx(exact[0], rel=1e-3)
     assert np.allclose(near[1], exact[1], atol=1e-3 * np.abs(exact[1]).max())
     # What is kept was judged in the family's own precision, and is no worse than where it began.
     assert result.record["parts"][1]["loss"] < exact[0]
-    # At the rounding of single precision trials go on in the block's own, from half as many starts.
-    program, count = learner._trials(3, -np.inf)
-    assert (program.task.family.dtype, count) == (np.float64, 1)
 
 
 def test_the_joint_pass_is_by_the_mean_at_the_ends_of_blocks(monkeypatch):
     case, losses = TRAINED["osqp"], []
 
-    class Noted(Block):
+    class Noted(Program):
         def __init__(self, task, loss, *rest):
             losses.append(loss)
             super().__init__(task, loss, *rest)
 
-    monkeypatch.setattr(progressive, "Block", Noted)
-    loss = ls.Loss(metric=1.0, tail=0.5, stress=1.0)
+    monkeypatch.setattr(learner_module, "Program", Noted)
+    loss = ls.Loss(metric=1.0, tail=0.5, stress=1.0, fall=1.0)
     ls.train(case.family, split(case), horizon=4, block=(1, 3), loss=loss, iterations=3, joint=True, **QUIET)
     assert losses[0] == loss
-    assert losses[-1] == ls.Loss(metric=1.0, tail=0.0, stress=0.0, every=(1, 4))
+    assert losses[-1] == ls.Loss(metric=1.0, tail=0.0, stress=0.0, fall=1.0, every=(1, 4))
 
 
 @pytest.mark.parametrize(("limit", "chosen"), [(-3.0, "constant"), (-100.0, "learned")])
 def test_the_steady_state_lasts(monkeypatch, limit, chosen):
     """The learned one falls faster from higher up; it is chosen where both are behind the constant alone at first."""
     case, made = TRAINED["osqp"], []
-    lasting = progressive.Progressive._lasting
+    choose = steady_module.choose_lasting
     alphas = {"constant": 0.5, "learned": 0.9}
     courses = {0.5: (-4.0, 0.2), 0.9: (-2.0, 0.6)}
 
-    def errors(block, states, blocks, values, give_up, tail, floor):
-        if blocks != progressive._LASTING:  # the constant alone, from the start
+    def errors(program, states, blocks, values, give_up, tail, floor):
+        if blocks != Recipe().lasting:  # the constant alone, from the start
             return [limit] * blocks
         begin, fall = courses[values["alpha"]]
         means = []
@@ -322,14 +331,14 @@ def test_the_steady_state_lasts(monkeypatch, limit, chosen):
             means.append(begin - fall * len(means))
         return means
 
-    def noted(self, states, first, constant, learned):
+    def noted(learner, states, first, constant, learned):
         constant, learned = (v | {"alpha": alphas[n]} for n, v in (("constant", constant), ("learned", learned)))
         with monkeypatch.context() as patch:
-            patch.setattr(progressive, "constant_errors", errors)
-            made.append(lasting(self, states, first, constant, learned)["alpha"])
+            patch.setattr(steady_module, "constant_errors", errors)
+            made.append(choose(learner, states, first, constant, learned)["alpha"])
         return learned
 
-    monkeypatch.setattr(progressive.Progressive, "_lasting", noted)
+    monkeypatch.setattr(steady_module, "choose_lasting", noted)
     ls.train(case.family, split(case), horizon=2, block=2, iterations=2, **SHORT)
     assert made == [alphas[chosen]]
 
@@ -342,13 +351,12 @@ class Interrupt(Exception):
     ("name", "dear"),
     [("proximal-lasso", False), ("osqp", False), pytest.param("osqp", True, marks=pytest.mark.slow)],
 )
-def test_an_interrupted_training_goes_on_bit_for_bit(name, dear, tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on_bit_for_bit(name, dear, tmp_path):
     case = TRAINED[name]
     # Of lengths 2 and 4.
     options = {"horizon": 6, "block": (2, 4), "iterations": 8, "joint": True, "progress": False}
     if dear:
-        monkeypatch.setattr(progressive, "_DEAR", 0)
-        options["starts"] = 3
+        options |= {"starts": 3, "recipe": Recipe(rough=0)}
     expected = ls.train(case.family, split(case), cache=False, **options)
     for part in ("best constant", "block 1 of 2", "block 2 of 2", "steady state", "all blocks together"):
 

@@ -13,7 +13,7 @@ from ..engine.solution import History
 from ..families.base import Family
 from ..schedules.schedule import Schedule, constant
 from ..solver import Solver
-from ..training.train import Training
+from ..training.record import Training
 
 # So many steps of a method from theory tell it from all others.
 _HASHED = 1024

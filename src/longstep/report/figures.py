@@ -19,7 +19,7 @@ from .._util import storage
 from ..certificates.certificate import Certificate
 from ..evaluation.evaluate import Evaluation
 from ..schedules.schedule import Schedule
-from ..training.train import Training
+from ..training.record import Training
 from .drawing import draw_band, draw_certificate, draw_means, draw_schedule, draw_worst, frame, label_ends, log_limits
 from .style import COLOURS, GREY, Entry, canvas, finished, styled
 from .tables import comparable, described

@@ -12,7 +12,7 @@ from ..data.dataset import Dataset
 from ..engine.forecast import Forecast
 from ..evaluation.evaluate import Evaluation
 from ..solver import Solver
-from ..training.train import Training
+from ..training.record import Training
 from .tables import Table, comparison
 
 

@@ -1,328 +1,101 @@
-"""One block of steps as a function of its hyperparameters: the compiled programs of training, and their unknowns."""
+"""One block of steps: learned from where the last one left each instance, the best of several starts."""
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from ..engine.jitted import Key
-from ..engine.loop import steps
-from ..engine.plan import Plan, Problem, factor
-from ..linalg.systems import ONCE
-from ..schedules.domain import Domain
-from .losses import Errors, Loss, Task
-
-Values = dict[str, np.ndarray]
-Rows = tuple[int, ...]
+from .learner import Learner, Report, make_objective
+from .optimize import Minimum, Objective
+from .program import Program, single
+from .settings import Learned, Values
+from .unknowns import Part, Unknowns
 
 
-class Block:
-    """`count` steps of a task from given states, with the loss and its gradient in θ.
+def learn_block(
+    learner: Learner, length: int, states: Any, level: float, constant: Learned, blocks: list[Learned], report: Report
+) -> Learned:
+    """Learn the next steps from the states after the blocks so far, whose errors are at this level."""
+    s, begin = learner.settings, perf_counter()
+    first = sum(map(len, blocks))
+    previous = blocks[-1].theta if blocks else None
+    unknowns, slots, used = find_unknowns(learner, first, length, constant, previous)
+    program, stress = learner.program(length), learner.stress(states)
+    objective = trial = make_objective(program, unknowns, slots, used, program.stage(states, stress))
+    rough, count = choose_trials(learner, length, level)
+    if rough is not program:
+        trial = make_objective(rough, unknowns, slots, used, rough.stage(*single((states, stress))))
+    rng = np.random.default_rng([s.seed, first, *b"block"])
+    starts = draw_starts(learner, unknowns, length, count, previous, rng)
+    found = learn_from(learner, objective, trial, starts, unknowns.reach(unknowns.start(unknowns.base)), report)
+    theta, _ = unknowns.theta(found.x)
+    theta = {name: value[slots] if name in learner.factored else value for name, value in theta.items()}
+    return Learned("block", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
 
-    θ is a dict of arrays with `count` entries: one for every step, except that hyperparameters with factors come by
-    slot; step k uses slot `slots[k]`, and only the first `used` slots are factored. One compiled program serves all
-    blocks of a length. Factors carry no gradient; the solves have theirs by the implicit rule.
+
+def find_unknowns(
+    learner: Learner, first: int, length: int, constant: Learned, previous: Values | None
+) -> tuple[Unknowns, np.ndarray, int]:
+    """The unknowns of a block that begins at step `first`, with the slots of its steps and how many are used."""
+    s = learner.settings
+    base = {name: np.full(length, constant.theta[name][0]) for name in learner.names}
+    slots, used, frozen = np.arange(length), length, 0
+    if s.factorizations is not None:
+        groups = s.groups(first + length)
+        distinct, slots = np.unique(groups[first:], return_inverse=True)
+        used = len(distinct)
+        # A group that began in an earlier block is learned already.
+        frozen = int(first > 0 and groups[first - 1] == groups[first])
+    by_slot = np.full(length, -1)
+    by_slot[frozen:used] = np.arange(used - frozen)
+    if frozen and previous is not None:
+        for name in learner.factored:
+            base[name][0] = previous[name][-1]
+    parts = learner.parts(lambda h: Part(h.name, by_slot if h.factored else np.arange(length), h.varying))
+    return Unknowns(parts, base), slots, used
+
+
+def choose_trials(learner: Learner, length: int, level: float) -> tuple[Program, int]:
+    """The steps of a block for trials, and from how many starts.
+
+    Where steps are dear they are in single precision, until errors are at its rounding; from then on in the block's
+    own, from fewer starts.
     """
-
-    def __init__(self, task: Task, loss: Loss, count: int, memory_limit: float | None = None):
-        self.task, self.loss, self.count = task, loss, count
-        self.size = task.family.batch(task.instance)[0]
-        self.chunk = self.size
-        self._whole = _Part(task)
-        self._parts = [self._part(piece) for piece in self.pieces()]
-        if memory_limit is not None:
-            self._fit(memory_limit)
-
-    def stage(self, states: Any, stress: Any) -> list:
-        """The states, and those of the stress test behind them, in the pieces that `loss_and_gradient` takes."""
-        if not self._stressed:
-            return [take_columns(states, piece) for piece in self.pieces()]
-        pairs = [(take_columns(states, piece), take_columns(stress, piece)) for piece in self.pieces()]
-        return [jax.tree.map(lambda a, b: np.append(a, b, axis=-1) if a.ndim else a, *pair) for pair in pairs]
-
-    def loss_and_gradient(self, theta: Values, slots: np.ndarray, used: int, staged: list) -> tuple[float, Values]:
-        """The loss at the block's checkpoints and its derivative in every entry of θ."""
-        given = _arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
-        if len(self._parts) == 1:
-            part = self._parts[0]
-            value, gradient = _descend(part.key, self.count, self.loss, part.leaves, *given, staged[0])
-            return float(value), {name: np.asarray(g, np.float64) for name, g in gradient.items()}
-        # In pieces: errors first, then each piece's share of the gradient.
-        pairs, rows = list(zip(self._parts, staged, strict=True)), self.loss.checkpoints(self.count)
-        errors = [_errors(p.key, self.count, rows, p.leaves, *given, state) for p, state in pairs]
-        value, shares = _shares(self.loss, errors)
-        gradients = [
-            _pull(p.key, self.count, rows, p.leaves, *given, state, share)
-            for (p, state), share in zip(pairs, shares, strict=True)
-        ]
-        return float(value), {n: np.sum([np.asarray(g[n], np.float64) for g in gradients], axis=0) for n in theta}
-
-    def forward(self, theta: Values, slots: np.ndarray, used: int, states: Any) -> tuple[Any, Errors]:
-        """The states after the block, and the errors (N,) there."""
-        given = _arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
-        states, errors = _forward(self._whole.key, self.count, self._whole.leaves, *given, states)
-        return states, jax.tree.map(lambda a: np.asarray(a, np.float64), errors)
-
-    def held(self, values: dict[str, float]) -> Callable[[Any], tuple[Any, Errors]]:
-        """The map from states to those after a block of constant θ and their errors; θ is factored here, once."""
-        whole, theta = self._whole, {name: jnp.asarray(value) for name, value in values.items()}
-        factors = _factored(whole.key, whole.leaves, theta)
-        return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
-
-    def start(self, start: Any) -> Any:
-        """The states at a start (columns in the user's units, or None for zero)."""
-        return _start(self._whole.key, self._whole.leaves, start)
-
-    def floor(self, states: Any) -> float:
-        """The mean log error, reckoned from these states, at which rounding is all that is left to learn."""
-        return float(_floor(self._whole.key, self._whole.leaves, states))
-
-    def restricted(self, columns: np.ndarray) -> "Block":
-        """The same block for some of the instances, to go forward only."""
-        task = self.task
-        instance = task.family.take(jax.tree.map(np.asarray, task.instance), columns)
-        target, optimum = take_columns((task.target, task.optimum), columns)
-        few = Task(task.algorithm, task.family, instance, target, optimum)
-        return Block(few, self.loss, self.count)
-
-    def rough(self, memory_limit: float | None = None) -> "Block":
-        """The same block in single precision."""
-        task = self.task
-        known = single((task.instance, task.target, task.optimum))
-        return Block(Task(task.algorithm, task.family.astype("float32"), *known), self.loss, self.count, memory_limit)
-
-    def memory(self) -> int:
-        """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
-        part, states = self._parts[0], self.start(None)
-        theta = {h.name: jnp.ones(self.count) for h in self.task.algorithm.hyperparameters(self.task.family)}
-        slots, used = jnp.arange(self.count, dtype=jnp.int32), jnp.int32(self.count)
-        staged = self.stage(states, states)[0]
-        lowered = _descend.lower(part.key, self.count, self.loss, part.leaves, theta, slots, used, staged)
-        analysis: Any = lowered.compile().memory_analysis()
-        return int(analysis.temp_size_in_bytes)
-
-    @property
-    def _stressed(self) -> bool:
-        return bool(self.loss.stress) and self.size > 1
-
-    def _part(self, piece: slice) -> "_Part":
-        """Some instances, twice where there is a stress test."""
-        columns = np.arange(self.size)[piece]
-        twice = np.concatenate([columns, columns]) if self._stressed else columns
-        task, stress = self.task, len(columns) if self._stressed else 0
-        instance = task.family.take(jax.tree.map(np.asarray, task.instance), twice)
-        target, optimum = take_columns((task.target, task.optimum), twice)
-        return _Part(Task(task.algorithm, task.family, instance, target, optimum, stress))
-
-    def pieces(self) -> list[slice]:
-        """The instances whose gradient is taken together."""
-        return [slice(i, min(i + self.chunk, self.size)) for i in range(0, self.size, self.chunk)]
-
-    def _fit(self, limit: float) -> None:
-        """Pieces of instances whose gradients stay below the limit."""
-        while (need := self.memory()) > limit:
-            if self.chunk == 1:
-                raise MemoryError(
-                    f"one instance alone needs {need / 2**20:.0f} MiB for a block of {self.count} steps, over the "
-                    f"limit of {limit / 2**20:.0f} MiB. Raise memory_limit or make the block shorter"
-                )
-            self.chunk = max(1, min(self.chunk - 1, int(0.9 * self.chunk * limit / need)))
-            self._parts = [self._part(piece) for piece in self.pieces()]
+    program, starts = learner.program(length), learner.settings.starts
+    family, recipe = learner.task.family, learner.recipe
+    dear = recipe.rough is not None and family.n > recipe.rough and bool(learner.factored)
+    if starts == 1 or not dear or family.dtype != np.float64:
+        return program, starts
+    rough = learner.rough(length)
+    if level > rough.floor(single(learner.start())):
+        return rough, starts
+    return program, max(int(starts * recipe.rough_starts), 1)
 
 
-class _Part:
-    """Some of the instances, as jit wants them."""
-
-    def __init__(self, task: Task):
-        leaves, structure = jax.tree.flatten(task)
-        self.leaves, self.key = tuple(leaves), Key(structure)
-
-
-def take_columns(tree: Any, columns: Any) -> Any:
-    """Some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
-    return jax.tree.map(lambda a: np.asarray(a)[..., columns] if a.ndim else a, tree)
-
-
-def single(tree: Any) -> Any:
-    """Every array of real numbers in single precision."""
-    return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
+def draw_starts(
+    learner: Learner, unknowns: Unknowns, length: int, count: int, previous: Values | None, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """So many starts: about the constant, the block before, and others at random."""
+    recipe, centre = learner.recipe, unknowns.start(unknowns.base)
+    starts = [centre + recipe.asunder * rng.normal(size=unknowns.size)]
+    if previous is not None and recipe.from_previous:
+        starts.append(unknowns.start({name: np.resize(previous[name], length) for name in learner.names}))
+    starts = starts[:count]
+    while len(starts) < count:
+        starts.append(centre + recipe.scattered * rng.normal(size=unknowns.size))
+    return starts
 
 
-def _arrays(theta: Values) -> dict[str, Array]:
-    return {name: jnp.asarray(value) for name, value in theta.items()}
-
-
-def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any, observe: Any) -> tuple[Any, Any]:
-    """`count` steps from `state`, and what is observed after each."""
-    algorithm, family = task.algorithm, task.family
-    hyperparameters = algorithm.hyperparameters(family)
-    theta = {name: value.astype(family.dtype) for name, value in theta.items()}
-    factored = {h.name for h in hyperparameters if h.factored}
-    factors = None
-    if factored:
-        fixed = jax.lax.stop_gradient({name: theta[name] for name in factored})
-
-        def prepare(one):
-            return factor(algorithm, family, one, ONCE)
-
-        def make(i):
-            one = {name: values[i] for name, values in fixed.items()}
-            return jax.lax.cond(
-                i < used,
-                lambda: prepare(one),
-                lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: prepare(one))),
-            )
-
-        factors = jax.lax.map(make, jnp.arange(count))
-    by_step = {name: value[slots] if name in factored else value for name, value in theta.items()}
-    # A plan has one more entry, the steady state, which these steps never reach.
-    padded = {name: jnp.append(value, value[-1]) for name, value in by_step.items()}
-    plan = Plan(padded, factors, jnp.append(slots, slots[-1]), count)
-    state, record, _ = steps(Problem(algorithm, family, plan, task.instance), state, count, 0, observe)
-    return state, record
-
-
-def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
-    """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
-    if len(rows) == 1:
-        end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
-        errors = jax.tree.map(lambda a: a[None], task.errors(end))
-    else:
-        _, record = _walk(task, count, theta, slots, used, state, task.errors)
-        errors = jax.tree.map(lambda a: a[np.array(rows)], record)
-    return errors.split(task.stress, task.errors(state))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _start(key: Key, leaves: tuple, start: Any) -> Any:
-    task = jax.tree.unflatten(key.structure, leaves)
-    return task.algorithm.init(task.family, task.instance, start)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _floor(key: Key, leaves: tuple, states: Any) -> Float[Array, ""]:
-    task = jax.tree.unflatten(key.structure, leaves)
-    return jnp.mean(task.algorithm.log_floor(task.errors(states).metric, task.optimum))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _descend(
-    key: Key, count: int, loss: Loss, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any
-) -> tuple[Float[Array, ""], Any]:
-    task = jax.tree.unflatten(key.structure, leaves)
-    return jax.value_and_grad(
-        lambda theta: loss.combine(_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state))
-    )(theta)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _errors(key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any):
-    task = jax.tree.unflatten(key.structure, leaves)
-    return _checkpoints(task, count, rows, theta, slots, used, state)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _pull(
-    key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any, share: Any
-) -> Any:
-    """The gradient in θ of the errors, weighted by their share in the loss."""
-    task = jax.tree.unflatten(key.structure, leaves)
-    _, back = jax.vjp(lambda theta: _checkpoints(task, count, rows, theta, slots, used, state), theta)
-    return back(share)[0]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _shares(loss: Loss, errors: list[Errors]) -> tuple[Any, list[Errors]]:
-    def total(errors):
-        return loss.combine(jax.tree.map(lambda *a: jnp.concatenate(a, axis=-1), *errors))
-
-    return jax.value_and_grad(total)(errors)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _forward(key: Key, count: int, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any) -> tuple[Any, Errors]:
-    task = jax.tree.unflatten(key.structure, leaves)
-    end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
-    return end, task.errors(end)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _factored(key: Key, leaves: tuple, theta: Any) -> Any:
-    """The factor of one θ for many steps, as a stack of one."""
-    task = jax.tree.unflatten(key.structure, leaves)
-    theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
-    # About as many solves as there are unknowns, taken to be good to half of the digits: a search can do without the
-    # exact counts.
-    factors = factor(task.algorithm, task.family, theta, task.family.n)
-    if factors is None:
-        return None
-    epsilon = float(jnp.finfo(task.family.dtype).eps)
-    factors = factors.refined(epsilon**0.5, task.algorithm.solve_tolerance(epsilon))
-    return jax.tree.map(lambda a: a[None], factors)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _stay(key: Key, count: int, leaves: tuple, theta: Any, factors: Any, state: Any) -> tuple[Any, Errors]:
-    task = jax.tree.unflatten(key.structure, leaves)
-    theta = {name: value.astype(task.family.dtype)[None] for name, value in theta.items()}
-    plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0)
-    problem = Problem(task.algorithm, task.family, plan, task.instance)
-    end, _, _ = steps(problem, state, count, 0, lambda s: ())
-    return end, task.errors(end)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Entries of θ[name] that are unknown: entry k is unknown number index[k] of this part, or given where it is −1."""
-
-    name: str
-    index: np.ndarray
-    domain: Domain
-
-
-class Unknowns:
-    """The free numbers of a block: which entries of θ they set, and the map from the real line to their domains."""
-
-    def __init__(self, parts: list[Part], base: Values):
-        self.parts, self.base = parts, base
-        self.sizes = [int(part.index.max(initial=-1)) + 1 for part in parts]
-        self.size = sum(self.sizes)
-
-    def start(self, theta: Values) -> np.ndarray:
-        """The unknowns that give θ, or the nearest inside the domains."""
-        found: list[np.ndarray] = [np.zeros(0)]
-        for part, size in zip(self.parts, self.sizes, strict=True):
-            first = [int(np.flatnonzero(part.index == i)[0]) for i in range(size)]
-            found.append(part.domain.unconstrain(theta[part.name][first]))
-        return np.concatenate(found).astype(np.float64)
-
-    def reach(self, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The bounds of the unknowns around the point ν."""
-        bounds = [part.domain.reach(own) for part, own in self._own(nu)]
-        low, high = (np.concatenate([np.zeros(0), *(b[side] for b in bounds)]) for side in (0, 1))
-        return low, high
-
-    def theta(self, nu: np.ndarray) -> tuple[Values, list[np.ndarray]]:
-        """θ, and for each part the derivative of its entries in their unknowns."""
-        theta, slopes = {name: value.copy() for name, value in self.base.items()}, []
-        for part, own in self._own(nu):
-            free = part.index >= 0
-            theta[part.name][free] = part.domain.constrain(own)[part.index[free]]
-            slopes.append(np.where(free, np.append(part.domain.slope(own), 0.0)[part.index], 0.0))
-        return theta, slopes
-
-    def pull(self, gradient: Values, slopes: list[np.ndarray]) -> np.ndarray:
-        """The gradient in the unknowns from the one in θ."""
-        pulled: list[np.ndarray] = [np.zeros(0)]
-        for part, size, slope in zip(self.parts, self.sizes, slopes, strict=True):
-            free = part.index >= 0
-            pulled.append(np.bincount(part.index[free], (gradient[part.name] * slope)[free], minlength=size))
-        return np.concatenate(pulled)
-
-    def _own(self, nu: np.ndarray) -> list[tuple[Part, np.ndarray]]:
-        return list(zip(self.parts, np.split(nu, np.cumsum(self.sizes)[:-1]), strict=True))
+def learn_from(
+    learner: Learner, objective: Objective, trial: Objective, starts: list[np.ndarray], bounds: tuple, report: Report
+) -> Minimum:
+    """The best of several starts by short trials, gone on from, with the evaluations of all."""
+    iterations = learner.settings.iterations
+    if len(starts) == 1:
+        return learner.minimise(objective, starts[0], bounds, iterations, report)
+    tried = max(int(iterations * learner.recipe.trial), 1)
+    found = [learner.minimise(trial, x, bounds, tried, report) for x in starts]
+    begun = min(found, key=lambda m: m.value).x
+    best = learner.minimise(objective, begun, bounds, max(iterations - tried, 1), report)
+    evaluations = sum(m.evaluations for m in found) + best.evaluations
+    return Minimum(best.x, best.value, found[0].start, evaluations)

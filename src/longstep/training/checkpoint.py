@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .._util import storage
-from .progressive import Learned
+from .settings import Learned
 
 _KIND, _VERSION = "training", 1
 _NUMBERS = ("loss", "loss_before", "evaluations", "seconds")

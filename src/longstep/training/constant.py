@@ -1,21 +1,34 @@
 """The best constant hyperparameters: where learning starts, and what it must beat."""
 
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive
-from .block import Block
+from .learner import Learner, Report
+from .program import Program, take_columns
+from .recipe import Recipe
+from .settings import Learned
 
-# Decades around the default, one standard deviation, that random candidates cover.
-_DECADES = 1.0
-# A candidate whose mean log error is behind the leader's by this much is not run to the end.
-_BEHIND, _BEATEN = 4.0, 1e4
+
+def search_constant(learner: Learner, report: Report) -> Learned:
+    """Look for the best constant, over at least as many steps as the schedule has."""
+    s, recipe, begin = learner.settings, learner.recipe, perf_counter()
+    few = learner.few()
+    program = learner.usual.restricted(few)
+    blocks = max(-(-s.horizon // s.block) + 1, -(-recipe.settled // s.block))
+    values, before, score = best_constant(
+        program, program.start(take_columns(learner.begin, few)), blocks, learner.hyperparameters, s.fixed,
+        candidates=s.candidates, tail=learner.tail, seed=s.seed, report=report,
+    )  # fmt: skip
+    theta = {name: np.array([value]) for name, value in values.items()}
+    return Learned("constant", theta, score, before, s.candidates, perf_counter() - begin)
 
 
 def best_constant(
-    block: Block,
+    program: Program,
     start: Any,
     blocks: int,
     hyperparameters: tuple[Hyperparameter, ...],
@@ -24,43 +37,45 @@ def best_constant(
     candidates: int,
     tail: float,
     seed: int,
-    report: Callable[[float], None],
+    report: Report,
 ) -> tuple[dict[str, float], float, float]:
     """The constant θ with the least mean, over block ends, of the level of log errors; the defaults' score, its own.
 
-    Half of the candidates are drawn around the defaults, the others ever closer around the best ones so far.
-    `fixed` values are held.
+    Some candidates are drawn around the defaults, the others ever closer around the best ones so far. `fixed` values
+    are held.
     """
+    recipe = program.recipe
     free = [h for h in hyperparameters if h.name not in fixed and not isinstance(h.steady, Fixed)]
     held = {h.name: fixed.get(h.name, h.default) for h in hyperparameters}
     rng = np.random.default_rng([seed, *b"constant"])
     centre = np.array([_coordinate(h, h.default) for h in free])
-    spread = np.array([_DECADES * np.log(10) if not isinstance(h.steady, Interval) else 1.5 for h in free])
+    spread = np.array([_spread(h, recipe) for h in free])
 
     leader: list[float] = []
 
     def well_behind(means: list[float]) -> bool:
-        return bool(leader) and bool(np.mean(means) > np.mean(leader[: len(means)]) + _BEHIND)
+        return bool(leader) and bool(np.mean(means) > np.mean(leader[: len(means)]) + recipe.hopeless)
 
     least, most = (np.array([_ends(h)[side] for h in free]) for side in (0, 1))
 
     def score(point: np.ndarray) -> float:
         values = held | {h.name: _value(h, c) for h, c in zip(free, point, strict=True)}
-        means = constant_errors(block, start, blocks, values, well_behind, tail)
+        means = constant_errors(program, start, blocks, values, well_behind, tail)
         if not leader or (len(means) == blocks and np.mean(means) < np.mean(leader)):
             leader[:] = means
-        return float(np.mean(means)) if len(means) == blocks else _BEATEN + float(np.mean(means))
+        return float(np.mean(means)) if len(means) == blocks else recipe.overflow + float(np.mean(means))
 
     points, scores = [centre], [score(centre)]
     report(scores[0])
+    drawn = int(candidates * recipe.drawn)
     for k in range(1, candidates if free else 1):
-        if k <= candidates // 2:
+        if k <= drawn:
             point = centre + spread * rng.normal(size=centre.shape)
         else:
-            # One of the best three, moved by less and less.
-            progress = (k - candidates // 2) / (candidates - candidates // 2)
-            near = points[np.argsort(scores)[rng.integers(min(3, len(points)))]]
-            point = near + spread * 0.5 * 0.1**progress * rng.normal(size=centre.shape)
+            # One of the best, moved by less and less.
+            progress = (k - drawn) / (candidates - drawn)
+            near = points[np.argsort(scores)[rng.integers(min(recipe.elite, len(points)))]]
+            point = near + spread * recipe.closer * recipe.closest**progress * rng.normal(size=centre.shape)
         points.append(np.clip(point, least, most))
         scores.append(score(points[-1]))
         report(min(scores))
@@ -70,7 +85,7 @@ def best_constant(
 
 
 def constant_errors(
-    block: Block,
+    program: Program,
     states: Any,
     blocks: int,
     values: dict[str, float],
@@ -80,19 +95,23 @@ def constant_errors(
 ) -> list[float]:
     """The level of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give up.
 
-    The level lies between the mean (tail = 0) and the 90% quantile (tail = 1): where most instances are easy, the mean
-    alone forgets the rest. From the floor on nothing changes.
+    The level lies between the mean (tail = 0) and a high quantile (tail = 1). From the floor on nothing changes.
     """
-    advance, means = block.held(values), []
+    recipe, advance, means = program.recipe, program.held(values), []
     while len(means) < blocks:
         states, errors = advance(states)
-        level = float((1 - tail) * np.mean(errors.metric) + tail * np.quantile(errors.metric, 0.9))
-        means.append(max(level, floor) if np.isfinite(level) else _BEATEN)
+        level = float((1 - tail) * np.mean(errors.metric) + tail * np.quantile(errors.metric, recipe.judged_quantile))
+        means.append(max(level, floor) if np.isfinite(level) else recipe.overflow)
         if give_up(means):
             break
         if means[-1] == floor:
             means += [floor] * (blocks - len(means))
     return means
+
+
+def _spread(h: Hyperparameter, recipe: Recipe) -> float:
+    """How far around the default random candidates lie, one standard deviation of its coordinate."""
+    return recipe.logits if isinstance(h.steady, Interval) else recipe.decades * float(np.log(10))
 
 
 def _ends(h: Hyperparameter) -> tuple[float, float]:

@@ -15,8 +15,9 @@ from ..data.dataset import Dataset, Split
 from ..engine.jitted import Key
 from ..families.base import Family
 from ..families.point import Point
-from .block import take_columns
 from .losses import Loss, Task
+from .program import take_columns
+from .recipe import Recipe
 
 Start: TypeAlias = "str | Callable[[Any], Point] | None"
 
@@ -52,7 +53,7 @@ def training_split(family: Family, data: Any) -> Split:
     return data
 
 
-def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, loss: Loss) -> Instances:
+def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, loss: Loss, recipe: Recipe) -> Instances:
     """The instances of a split with what is known of their optima."""
     parameters, optima = split.parameters, split.optima
     if optima is None:
@@ -87,7 +88,7 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
     instance, target = _made(Key(structure), leaves, family.encode(parameters), optimum)
     marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
     return Instances(
-        task=Task(algorithm, family, instance, target, value),
+        task=Task(algorithm, family, instance, target, value, rounding=recipe.rounding),
         start=begin,
         optimum=optimum,
         count=len(keep),

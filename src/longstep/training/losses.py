@@ -10,11 +10,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms.base import Algorithm
 from ..families.base import Family
-
-# By how much log φ² should fall in a stress test before nothing more is asked.
-_FALL = 2.0
-# From so many instances on, the worst ones tell something of those that were not seen.
-TAILED = 50
+from .recipe import DEFAULT, Recipe
 
 
 @dataclass(frozen=True)
@@ -30,8 +26,9 @@ class Loss:
 
     `stress` is the weight of a stress test that keeps schedules from blowing up on unseen instances: every block is
     also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
-    of softplus(log φ² after − log φ² before + 2) is added. Nothing is asked there but that errors fall a little.
-    None is 4 with fewer than 50 instances and 8 with more, which keeps the worst of a thousand lasso instances low.
+    of softplus(log φ² after − log φ² before + fall) is added. Nothing is asked there but that errors fall a little,
+    `fall` = 2 by default. The weight is 4 with fewer than 50 instances and 8 with more, which keeps the worst of a
+    thousand lasso instances low. What is None here is the recipe's.
     """
 
     distance: float = 0.0
@@ -39,9 +36,10 @@ class Loss:
     tail: float | None = None
     every: int | tuple[int, ...] | None = None
     stress: float | None = None
+    fall: float | None = None
 
     def __post_init__(self):
-        given = (self.distance, self.metric, self.tail or 0.0, self.stress or 0.0)
+        given = (self.distance, self.metric, self.tail or 0.0, self.stress or 0.0, self.fall or 0.0)
         if min(given) < 0 or self.distance + self.metric == 0:
             raise ValueError(f"a loss needs distance or metric > 0, and nothing below zero, got {self}")
         if self.every is not None and min(self.every if isinstance(self.every, tuple) else (self.every,)) < 1:
@@ -61,21 +59,21 @@ class Loss:
         if self.metric:
             total += self.metric * jnp.mean(_power_mean(errors.metric, self.tail or 0.0))
         if errors.growth is not None:
-            total += (self.stress or 0.0) * jnp.mean(jax.nn.softplus(errors.growth + _FALL))
+            total += (self.stress or 0.0) * jnp.mean(jax.nn.softplus(errors.growth + (self.fall or 0.0)))
         return total
 
 
-def resolve_loss(loss: "str | Loss", instances: int) -> Loss:
+def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe) -> Loss:
     """A loss by its name, with the tail and the stress that suit so many instances."""
-    named = {"distance": Loss(distance=1.0), "metric": Loss(metric=1.0), "both": Loss(distance=0.5, metric=1.0)}
+    both = Loss(distance=recipe.distance_in_both, metric=1.0)
+    named = {"distance": Loss(distance=1.0), "metric": Loss(metric=1.0), "both": both}
     if not isinstance(loss, Loss):
         if loss not in named:
             raise ValueError(f"loss must be one of {', '.join(named)} or a Loss(…), got {loss!r}")
         loss = named[loss]
-    tail, stress = (0.0, 4.0) if instances < TAILED else (0.5, 8.0)
-    if loss.tail is None:
-        loss = replace(loss, tail=tail)
-    return replace(loss, stress=stress) if loss.stress is None else loss
+    tail, stress, _ = recipe.of(instances)
+    usual = {"tail": tail, "stress": stress, "fall": recipe.fall}
+    return replace(loss, **{name: value for name, value in usual.items() if getattr(loss, name) is None})
 
 
 def _power_mean(logs: Float[Array, "c N"], p: float) -> Float[Array, " c"]:
@@ -108,11 +106,12 @@ class Task(eqx.Module):
     target: Float[Array, "k N"] | None
     optimum: Float[Array, " N"] | None
     stress: int = eqx.field(static=True, default=0)
+    rounding: float = eqx.field(static=True, default=DEFAULT.rounding)
 
     def errors(self, state: Any) -> Errors:
         """The errors of a state, kept from −∞ at rounding."""
         residuals = self.algorithm.residuals(self.family, self.instance, state)
-        epsilon = 10 * jnp.finfo(residuals.dual.dtype).eps
+        epsilon = self.rounding * jnp.finfo(residuals.dual.dtype).eps
         distance = None
         if self.target is not None:
             square = jnp.sum((self.algorithm.coordinates(self.family, self.instance, state) - self.target) ** 2, axis=0)

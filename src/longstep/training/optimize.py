@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
+from .recipe import Recipe
+
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
-# A logarithm of a loss that overflowed: worse than any that did not, and finite, as a line search wants it.
-_HOPELESS = 1e4
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,25 @@ def minimise(
     bounds: tuple[np.ndarray, np.ndarray],
     optimizer: str,
     iterations: int,
+    recipe: Recipe,
     report: Callable[[float], None],
 ) -> Minimum:
     """The best point within bounds that the optimiser finds from x; `report` hears every new best value."""
-    watch = _Watch(objective, report)
+    watch = _Watch(objective, report, recipe.overflow)
     if x.size == 0:
         watch(x)
     elif optimizer == "lbfgs":
-        # The loss is a logarithm: changes below 1e-4 of it are not worth an evaluation.
-        options = {"maxiter": iterations, "maxfun": iterations * 3 // 2, "maxcor": 20, "ftol": 1e-5, "gtol": 1e-4}
+        options = {
+            "maxiter": iterations,
+            "maxfun": int(iterations * recipe.evaluations),
+            "maxcor": recipe.memory,
+            "ftol": recipe.least_change,
+            "gtol": recipe.least_gradient,
+        }
         box = scipy.optimize.Bounds(*bounds)
         scipy.optimize.minimize(watch, x, jac=True, method="L-BFGS-B", bounds=box, options=options)
     elif optimizer == "adam":
-        _adam(watch, x, bounds, iterations)
+        _adam(watch, x, bounds, iterations, recipe.rate)
     else:
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     assert watch.best is not None
@@ -51,8 +57,8 @@ def minimise(
 class _Watch:
     """The objective, with the best point seen; what is not finite becomes a high plateau."""
 
-    def __init__(self, objective: Objective, report: Callable[[float], None]):
-        self.objective, self.report = objective, report
+    def __init__(self, objective: Objective, report: Callable[[float], None], overflow: float):
+        self.objective, self.report, self.overflow = objective, report, overflow
         self.best: np.ndarray | None = None
         self.first: float | None = None
         self.value, self.evaluations = np.inf, 0
@@ -61,7 +67,7 @@ class _Watch:
         value, gradient = self.objective(x)
         self.evaluations += 1
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            value, gradient = _HOPELESS, np.zeros_like(gradient)
+            value, gradient = self.overflow, np.zeros_like(gradient)
         if self.first is None:
             self.first = value
         if self.best is None or value < self.value:
@@ -80,7 +86,7 @@ def require_optax(purpose: str) -> Any:
 
 
 def _adam(
-    objective: Objective, x: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], iterations: int, rate: float = 0.1
+    objective: Objective, x: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], iterations: int, rate: float
 ) -> None:
     """Adam with a cosine decay of the rate."""
     optax = require_optax('optimizer="adam"')

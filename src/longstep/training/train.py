@@ -1,8 +1,6 @@
-"""`train`: from a family and instances to a schedule, with what was done and how good it is."""
+"""`train`: from a family and instances to a schedule, part after part."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -10,67 +8,26 @@ from typing import Any
 import numpy as np
 
 from .._util import storage
-from .._util.hashing import content_hash
 from .._util.progress import Bar
 from .._util.threads import one_blas_thread
-from .._util.versions import versions
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
-from ..data.dataset import Split
 from ..families.base import Family
-from ..families.parameter_range import Seen
-from ..schedules.domain import Hyperparameter
 from ..schedules.lengths import block_lengths
-from ..schedules.schedule import Schedule, check_schedule
+from .block import learn_block
 from .checkpoint import Checkpoint
 from .closed_form.spectrum import Gaussian
 from .closed_form.train import closed_form
-from .compare import Comparison, compare
-from .instances import Instances, Start, gather, training_split
+from .constant import search_constant
+from .instances import Start, gather, training_split
+from .joint import learn_jointly
+from .learner import Learner, Report
 from .losses import Loss, resolve_loss
-from .progressive import Learned, Progressive, Settings
-
-# Part of every cache key: raise it when the same settings give another schedule.
-_VERSION = 4
-
-
-@dataclass(frozen=True)
-class Training:
-    """What `train` found: the schedule to use, the best constant, and how the two compare on the training instances.
-
-    `kept` says in words what the schedule is: the learned one, a part of it, or the best constant, whichever is better
-    at every block's end. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, seed,
-    versions, and the hashes of family and data. `Solver(family, training)` solves with it and keeps the record and
-    what was `seen` of the parameters.
-    """
-
-    schedule: Schedule
-    constant: Schedule
-    algorithm: Algorithm
-    comparison: Comparison
-    kept: str
-    record: dict[str, Any]
-    seen: Seen | None = None
-
-    @property
-    def seconds(self) -> float:
-        """How long it took, the search for the constant included; of a resumed training, all its parts together."""
-        return float(self.record["seconds"])
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it but the algorithm and what was seen, as plain JSON."""
-        return {"schedule": self.schedule.to_json(), "constant": self.constant.to_json(), "record": self.record}
-
-    @staticmethod
-    def from_json(document: dict[str, Any], algorithm: Algorithm, seen: Seen | None) -> "Training":
-        """The inverse of `to_json`."""
-        record = document["record"]
-        comparison = Comparison.from_json(record["comparison"])
-        schedule, constant = (Schedule.from_json(document[name]) for name in ("schedule", "constant"))
-        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen)
-
-    def __repr__(self) -> str:
-        return f"Training: {self.kept}, {len(self.schedule)} steps, {self.seconds:.1f} s\n{self.comparison}"
+from .recipe import DEFAULT, Recipe
+from .record import About, Training
+from .select import Walk, select
+from .settings import Learned, Settings, check_count, check_fixed, check_learn, choose_effort
+from .steady import learn_steady
 
 
 def train(
@@ -90,6 +47,7 @@ def train(
     starts: int | None = None,
     candidates: int | None = None,
     joint: bool | None = None,
+    recipe: Recipe | None = None,
     seed: int = 0,
     precision: str | None = None,
     memory_limit: float | None = None,
@@ -113,8 +71,9 @@ def train(
 
     `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
     size of the search for the constant. `joint` adds a pass over all blocks together; by default it is made only where
-    the constant is ahead at some block's end. `memory_limit` in bytes splits the instances of a gradient. `precision`
-    trains in another precision than the family's.
+    the constant is ahead at some block's end. `recipe` holds every other number of training, and the defaults of these.
+    `memory_limit` in bytes splits the instances of a gradient. `precision` trains in another precision than the
+    family's.
 
     After every part a checkpoint is written into `cache` (True, False or a folder, as for `solve_references`): the same
     call goes on where an interrupted one was and ends with the same schedule, bit for bit; a finished one is read from
@@ -131,49 +90,50 @@ def train(
     begin = perf_counter()
     algorithm = default_algorithm(family) if algorithm is None else algorithm
     algorithm.check_family(family)
+    recipe = DEFAULT if recipe is None else recipe
+    if not isinstance(recipe, Recipe):
+        raise TypeError(f"recipe must be a Recipe, got {recipe!r}")
     hyperparameters = algorithm.hyperparameters(family)
-    default_iterations, default_starts = _effort(algorithm, family)
+    usual_iterations, usual_starts = choose_effort(recipe, algorithm, family)
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
-    seen = None if split is None else Seen.of(family.encode(split.parameters))
-    held = _held(hyperparameters, fixed or {})
+    held = check_fixed(hyperparameters, fixed or {})
     settings = Settings(
-        horizon=_positive("horizon", horizon),
+        horizon=check_count("horizon", horizon),
         lengths=block_lengths(horizon, block),
         block=int(np.ravel(block)[0]),
-        loss=resolve_loss("metric" if loss is None else loss, 0 if split is None else len(split)),
+        loss=resolve_loss("metric" if loss is None else loss, 0 if split is None else len(split), recipe),
         optimizer=optimizer,
-        iterations=_positive("iterations", default_iterations if iterations is None else iterations),
-        starts=_positive("starts", default_starts if starts is None else starts),
-        candidates=_positive("candidates", 60 if candidates is None else candidates),
-        learn=_learned(hyperparameters, learn, held),
+        iterations=check_count("iterations", usual_iterations if iterations is None else iterations),
+        starts=check_count("starts", usual_starts if starts is None else starts),
+        candidates=check_count("candidates", recipe.candidates if candidates is None else candidates),
+        learn=check_learn(hyperparameters, learn, held),
+        recipe=recipe,
         fixed=held,
-        factorizations=None if factorizations is None else _positive("factorizations", factorizations),
+        factorizations=None if factorizations is None else check_count("factorizations", factorizations),
         joint=joint,
         seed=int(seed),
     )
-    about = _About(family, algorithm, settings)
+    about = About(family, algorithm, settings, split)
     with one_blas_thread():
         exact = closed_form(family, algorithm, data if split is None else split, start, settings)
     if exact is not None:
-        schedule, constant, comparison, kept = exact
-        record = about.record([], perf_counter() - begin, "" if split is None else split.content_hash(), "closed form")
-        record |= _trained_on(split)
-        return about.training(schedule, constant, comparison, kept, record, seen)
+        data_hash = "" if split is None else split.content_hash()
+        return about.training(exact, "closed form", perf_counter() - begin, data_hash)
     if split is None:
         raise TypeError(
             f"training {type(algorithm).__name__} on a {type(family).__name__} family needs instances: "
             "a Gaussian is enough for gradient descent on quadratics only"
         )
     work = family if precision is None else family.astype(precision)
-    instances = gather(work, algorithm, split, start, settings.loss)
-    key = about.key(instances, str(work.dtype), memory_limit)
+    instances = gather(work, algorithm, split, start, settings.loss, recipe)
     folder = storage.cache_folder(cache, "training")
-    checkpoint = Checkpoint(None if folder is None else folder / f"{key}.training")
+    path = None if folder is None else folder / f"{about.key(instances, memory_limit)}.training"
+    checkpoint = Checkpoint(path)
     if checkpoint.result is not None:
-        return Training.from_json(checkpoint.result, algorithm, seen)
-    learner = Progressive(instances.task, instances.start, instances.optimum, settings, memory_limit)
+        return Training.from_json(checkpoint.result, algorithm, about.seen)
+    learner = Learner(instances.task, instances.start, instances.optimum, settings, memory_limit)
     with one_blas_thread(), Bar("training", len(settings.lengths) + 2 + bool(joint), progress) as advance:
 
         def report(part: str, value: float) -> None:
@@ -181,123 +141,69 @@ def train(
             if callback is not None:
                 callback({"part": part, "loss": value, "seconds": perf_counter() - begin})
 
-        parts, known = [], len(checkpoint.parts)
-        for part in learner.parts(checkpoint.parts, report):
-            parts.append(part)
-            if len(parts) > known:
-                checkpoint.append(part)
-            advance(1)
+        journal = _Journal(checkpoint, report, lambda: advance(1))
+        walk, joint_part = _learn(learner, journal)
         advance(0, "training: comparing with the best constant")
-        found = compare(learner, parts, warm=instances.start is not None)
-    before = sum(part.seconds for part in parts[:known])
-    record = about.record(parts, before + perf_counter() - begin, instances.data_hash, "progressive")
-    record |= _trained_on(split)
-    record |= {"instances": instances.count, "dtype": str(work.dtype), "gradient_pieces": learner.memory_pieces}
-    training = about.training(*found, record, seen)
+        choice = select(walk, joint_part, warm=instances.start is not None)
+    training = about.training(
+        choice,
+        "progressive",
+        journal.seconds_before + perf_counter() - begin,
+        instances.data_hash,
+        journal.parts,
+        instances=instances.count,
+        dtype=str(work.dtype),
+        gradient_pieces=learner.memory_pieces,
+    )
     checkpoint.finish(training.to_json())
     return training
 
 
-def _trained_on(split: Split | None) -> dict[str, list[str]]:
-    """The instances that were trained on, by their hashes: certificates refuse them."""
-    return {"instance_hashes": [] if split is None else split.instance_hashes()}
+def _learn(learner: Learner, journal: "_Journal") -> tuple[Walk, Learned | None]:
+    """Learn the parts in order: constant, blocks, steady state, and all once more together where that is wanted.
+
+    Blocks end early when the errors are at their floor.
+    """
+    s, recipe = learner.settings, learner.recipe
+    constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
+    states, blocks = learner.start(), list[Learned]()
+    floor, level = learner.floor(), np.inf
+    for number, length in enumerate(s.lengths):
+        known = (length, states, level, constant, blocks)
+        text = f"block {number + 1} of {len(s.lengths)}"
+        blocks.append(journal.part("block", text, lambda report, a=known: learn_block(learner, *a, report)))
+        states, errors = learner.advance(blocks[-1].theta, states)
+        level = float(np.quantile(errors.metric, recipe.floor_quantile))
+        if level <= floor:
+            break
+    steady = journal.part(
+        "steady", "steady state", lambda report: learn_steady(learner, states, constant, blocks, report)
+    )
+    walk = Walk(learner, constant, blocks, steady)
+    if not (s.joint or (s.joint is None and recipe.joint_where_behind and walk.is_behind())):
+        return walk, None
+    return walk, journal.part(
+        "joint", "all blocks together", lambda report: learn_jointly(learner, blocks, steady, report)
+    )
 
 
-class _About:
-    """What a training is of: to name it and to record it."""
+class _Journal:
+    """The parts of a training: read where a checkpoint holds them, learned and kept there where it does not."""
 
-    def __init__(self, family: Family, algorithm: Algorithm, settings: Settings):
-        self.family, self.algorithm, self.settings = family, algorithm, settings
-        self.versions = versions()
+    def __init__(self, checkpoint: Checkpoint, report: Callable[[str, float], None], advance: Callable[[], None]):
+        self.checkpoint, self.report, self.advance = checkpoint, report, advance
+        self.parts: list[Learned] = []
+        self.waiting = list(checkpoint.parts)
+        self.seconds_before = sum(part.seconds for part in self.waiting)
 
-    def key(self, instances: Instances, dtype: str, memory_limit: float | None) -> str:
-        """Equal for calls that must give the same schedule."""
-        settings = json.dumps(asdict(self.settings), sort_keys=True)
-        names = (*self.algorithm.identity(), dtype, memory_limit or 0.0, _VERSION, self.versions["longstep"])
-        return content_hash(self.family.content_hash(), instances.data_hash, settings, names)
-
-    def record(self, parts: list[Learned], seconds: float, data_hash: str, method: str) -> dict[str, Any]:
-        """The training as plain JSON."""
-        family = self.family
-        return {
-            "method": method,
-            "algorithm": type(self.algorithm).__name__,
-            "family": {"type": type(family).__name__, "n": family.n, "m": getattr(family, "m", 0)},
-            "family_hash": family.content_hash(),
-            "data_hash": data_hash,
-            "settings": asdict(self.settings),
-            "seed": self.settings.seed,
-            "seconds": seconds,
-            "versions": self.versions,
-            "parts": [
-                {
-                    "kind": part.kind,
-                    "loss": part.loss,
-                    "loss_before": part.loss_before,
-                    "evaluations": part.evaluations,
-                    "seconds": part.seconds,
-                }
-                for part in parts
-            ],
-        }
-
-    def training(
-        self,
-        schedule: Schedule,
-        constant: Schedule,
-        comparison: Comparison,
-        kept: str,
-        record: dict[str, Any],
-        seen: Seen | None,
-    ) -> Training:
-        """The result, with a schedule that the solver will accept."""
-        check_schedule(schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
-        record = json.loads(
-            json.dumps({**record, "kept": kept, "constant": constant.steady, "comparison": comparison.to_json()})
-        )
-        return Training(schedule, constant, self.algorithm, comparison, kept, record, seen)
-
-
-def _effort(algorithm: Algorithm, family: Family) -> tuple[int, int]:
-    """Iterations for a block and starts: large factorizations make them dear, and the first ones bring the most."""
-    pattern = algorithm.pattern(family)
-    if pattern is None:
-        return 100, 3
-    if pattern.spectral:
-        return 90, 4
-    return (40, 2) if family.n <= 300 else (26, 1)
-
-
-def _positive(name: str, value: int) -> int:
-    if int(value) != value or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
-    return int(value)
-
-
-def _held(hyperparameters: tuple[Hyperparameter, ...], fixed: Mapping[str, float]) -> dict[str, float]:
-    """The fixed values, checked."""
-    known = {h.name: h for h in hyperparameters}
-    for name, value in fixed.items():
-        if name not in known:
-            raise ValueError(f"there is no hyperparameter {name!r} to fix; there are {', '.join(known)}")
-        if not known[name].steady.contains(value):
-            raise ValueError(f"{name} = {value} cannot be held: it must lie in {known[name].steady.describe()}")
-    return {name: float(value) for name, value in fixed.items()}
-
-
-def _learned(
-    hyperparameters: tuple[Hyperparameter, ...], learn: Iterable[str] | None, held: Mapping[str, float]
-) -> tuple[str, ...]:
-    """The names to learn, checked."""
-    names = [h.name for h in hyperparameters]
-    if learn is None:
-        return tuple(name for name in names if name not in held)
-    chosen = (learn,) if isinstance(learn, str) else tuple(learn)
-    for name in chosen:
-        if name not in names:
-            raise ValueError(f"there is no hyperparameter {name!r} to learn; there are {', '.join(names)}")
-        if name in held:
-            raise ValueError(f"{name} is to be learned and fixed at once")
-    if not chosen:
-        raise ValueError("learn names no hyperparameter; leave it out to learn all")
-    return chosen
+    def part(self, kind: str, text: str, learn: Callable[[Report], Learned]) -> Learned:
+        """The next part, of this kind."""
+        if self.waiting:
+            part = self.waiting.pop(0)
+            assert part.kind == kind, f"the checkpoint holds {part.kind} where {kind} was expected"
+        else:
+            part = learn(lambda loss: self.report(text, loss))
+            self.checkpoint.append(part)
+        self.parts.append(part)
+        self.advance()
+        return part

@@ -27,7 +27,7 @@ from ...families.conic import Conic
 from ...families.quadratic_program import QP
 from ...schedules.schedule import Schedule, constant
 from ...solver import Solver
-from ...training.train import Training
+from ...training.record import Training
 from ..baselines import classical
 from ..baselines.l2ws import l2ws
 from ..baselines.learned_metric import LearnedMetric, Metric, learned_metric

@@ -6,6 +6,7 @@ itself, with p_k of degree k and p_k(0) = 1. With weights ω_j, the mean squared
 minimises it is the orthogonal polynomial of the measure λ^power·ω, so both kinds of schedule come from one Lanczos run.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,10 +20,8 @@ from ...families.smooth import Quadratic
 from ...schedules.classical import leja_order
 from ...schedules.lengths import block_lengths
 from ...schedules.schedule import Schedule
+from ..recipe import DEFAULT, Recipe
 from .spectrum import EPS, Gaussian, Spectrum, curved
-
-# Up to this many steps the best order is found by looking at all sets of them.
-_ANYTIME = 10
 
 
 def one_step(gradients: Float[np.ndarray, "N n"], errors: Float[np.ndarray, "N n"]) -> float:
@@ -38,14 +37,19 @@ def one_step(gradients: Float[np.ndarray, "N n"], errors: Float[np.ndarray, "N n
 
 
 def polynomial_steps(
-    eigenvalues: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], count: int, power: int = 1
+    eigenvalues: Float[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"],
+    count: int,
+    power: int = 1,
+    *,
+    ordered: int = DEFAULT.ordered,
 ) -> Float[np.ndarray, " B"]:
     """The `count` steps of gradient descent with the smallest Σ λ^{power−1} ω Π(1 − tλ)².
 
     Fewer where fewer already solve the problem exactly. The product does not depend on the order of the steps, the
-    losses on the way and the rounding errors do. Up to 10 steps come in the order with the smallest geometric mean of
-    the losses on the way (on ridge regression it is never later than Leja's order, and the loss does not rise first),
-    more in Leja's order.
+    losses on the way and the rounding errors do. Up to `ordered` steps come in the order with the smallest geometric
+    mean of the losses on the way (on ridge regression it is never later than Leja's order, and the loss does not rise
+    first), more in Leja's order.
 
     >>> polynomial_steps(np.array([1.0, 4.0]), np.array([1.0, 1.0]), 2).round(3)
     array([0.25, 1.  ])
@@ -56,7 +60,7 @@ def polynomial_steps(
     diagonal, above = _bidiagonal(values, values**power * weights, count)
     singular = np.linalg.svd(np.diag(diagonal) + np.diag(above, 1), compute_uv=False)
     roots = np.clip(singular**2, np.min(values), np.max(values))
-    if roots.size > _ANYTIME:
+    if roots.size > ordered:
         return 1 / leja_order(roots)
     return 1 / _anytime_order(values, values ** (power - 1) * weights, np.sort(roots)[::-1])
 
@@ -162,6 +166,7 @@ def exact_schedule(
     block: int | Sequence[int] = 10,
     momentum: bool = False,
     objective: Literal["distance", "metric"] = "distance",
+    recipe: Recipe = DEFAULT,
 ) -> Schedule:
     """The exactly optimal schedule of a quadratic family, from a known Gaussian or from errors z⁰ − z* (rows).
 
@@ -186,7 +191,7 @@ def exact_schedule(
     progress = _Progress(
         spectrum.eigenvalues,
         spectrum.weights(source),
-        momentum_schedule if momentum else _without_momentum,
+        momentum_schedule if momentum else functools.partial(_without_momentum, ordered=recipe.ordered),
         1 if objective == "distance" else 2,
         float(np.finfo(family.dtype).eps),
     )
@@ -213,9 +218,9 @@ _Proposal: TypeAlias = Callable[[np.ndarray, np.ndarray, int, int], tuple[np.nda
 
 
 def _without_momentum(
-    eigenvalues: np.ndarray, weights: np.ndarray, count: int, power: int
+    eigenvalues: np.ndarray, weights: np.ndarray, count: int, power: int, ordered: int = DEFAULT.ordered
 ) -> tuple[np.ndarray, np.ndarray]:
-    steps = polynomial_steps(eigenvalues, weights, count, power)
+    steps = polynomial_steps(eigenvalues, weights, count, power, ordered=ordered)
     return steps, np.zeros_like(steps)
 
 

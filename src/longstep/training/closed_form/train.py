@@ -15,18 +15,17 @@ from ...families.base import Family
 from ...families.smooth import Differentiable, Quadratic
 from ...schedules.domain import Interval
 from ...schedules.schedule import Schedule, constant
-from ..compare import Comparison
 from ..instances import Start, gather
-from ..progressive import Settings
+from ..recipe import Recipe
+from ..select import Choice, Comparison
+from ..settings import Settings
 from .exact import exact_schedule, expected_losses, one_step, polynomials
 from .spectrum import Gaussian, Spectrum
-
-Found = tuple[Schedule, Schedule, Comparison, str]
 
 
 def closed_form(
     family: Family, algorithm: Algorithm, data: Gaussian | Split, start: Start, settings: Settings
-) -> Found | None:
+) -> Choice | None:
     """The exact schedule, the best constant and how they compare; None where training needs gradients.
 
     The loss must be the distance or the metric alone, at block ends, and all hyperparameters must be learned.
@@ -44,8 +43,9 @@ def closed_form(
     return None
 
 
-def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start: Start, settings: Settings) -> Found:
+def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start: Start, settings: Settings) -> Choice:
     source: Any = data
+    recipe = settings.recipe
     warm = start not in (None, "zero")
     if isinstance(data, Split):
         source = _errors(family, data, start, settings)
@@ -53,12 +53,13 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
         raise ValueError("with a Gaussian the start is zero; a warm start needs instances")
     objective, power = ("distance", 1) if settings.loss.distance else ("metric", 2)
     found = exact_schedule(
-        family, source, horizon=settings.horizon, block=settings.lengths, momentum=momentum, objective=objective
-    )
+        family, source, horizon=settings.horizon, block=settings.lengths, momentum=momentum, objective=objective,
+        recipe=recipe,
+    )  # fmt: skip
     spectrum = Spectrum(family)
     eigenvalues, weights = spectrum.eigenvalues, spectrum.weights(source)
-    steady = found.steady | {"step": _lasting_step(family, weights, *_steps(found), power=power)}
-    schedule = Schedule(found.varying, steady, warm=warm, blocks=_watched(found.blocks))
+    steady = found.steady | {"step": _lasting_step(family, weights, *_steps(found), power, recipe)}
+    schedule = Schedule(found.varying, steady, warm=warm, blocks=_watched(found.blocks, recipe))
 
     def losses(steps: np.ndarray, beta: np.ndarray | None = None) -> np.ndarray:
         return expected_losses(eigenvalues, weights, steps, beta, power=power)
@@ -70,7 +71,8 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
     def score(t: float) -> float:
         return float(np.mean(np.log(losses(np.full(H, t))[ends] + 1e-300)))
 
-    best = scipy.optimize.minimize_scalar(score, bounds=(1e-3 / L, 1.998 / L), method="bounded").x if H else 1 / L
+    least, most = recipe.exact_steps
+    best = scipy.optimize.minimize_scalar(score, bounds=(least / L, most / L), method="bounded").x if H else 1 / L
     values = {"step": float(best), **({"momentum": 0.0} if momentum else {})}
     algorithm = HeavyBall() if momentum else GradientDescent()
     flat = constant(algorithm.hyperparameters(family), **values)
@@ -80,12 +82,8 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
     return schedule, flat, comparison, "the exact schedule"
 
 
-# After so many steady steps their errors are compared.
-_LATER = (10, 20, 50, 100, 200, 500, 1000)
-
-
 def _lasting_step(
-    family: Quadratic, weights: np.ndarray, steps: np.ndarray, momentum: np.ndarray | None, power: int
+    family: Quadratic, weights: np.ndarray, steps: np.ndarray, momentum: np.ndarray | None, power: int, recipe: Recipe
 ) -> float:
     """The constant step that brings down most what these steps leave, by the mean logarithm of the losses after it.
 
@@ -102,24 +100,25 @@ def _lasting_step(
 
     def score(t: float) -> float:
         with np.errstate(over="ignore", under="ignore"):
-            losses = [float(np.sum(scale * left * (1 - t * values) ** (2 * k))) for k in _LATER]
+            losses = [float(np.sum(scale * left * (1 - t * values) ** (2 * k))) for k in recipe.later]
         return float(np.mean(np.log(np.clip(losses, floor, 1e300) + 1e-300)))
 
     domain = step_size(family)
     assert isinstance(domain.steady, Interval)
     low, high = domain.steady.ends
     # The score has several minima: a grid first.
-    candidates = [domain.default, *np.geomspace(max(low, 1e-3 * high), high, 200)]
+    candidates = [domain.default, *np.geomspace(max(low, recipe.steady_least * high), high, recipe.steady_grid)]
     best = min(candidates, key=score)
-    near = scipy.optimize.minimize_scalar(score, bounds=(0.97 * best, min(1.03 * best, high)), method="bounded").x
+    around = (1 - recipe.steady_near) * best, min((1 + recipe.steady_near) * best, high)
+    near = scipy.optimize.minimize_scalar(score, bounds=around, method="bounded").x
     return float(min((best, near), key=score))
 
 
-def _watched(lengths: Iterable[int]) -> list[int]:
-    """Blocks of at least ten steps for the safeguard: single exact steps may raise the objective on the way."""
+def _watched(lengths: Iterable[int], recipe: Recipe) -> list[int]:
+    """Blocks that are long enough for the safeguard."""
     merged: list[int] = []
     for length in lengths:
-        if merged and merged[-1] < 10:
+        if merged and merged[-1] < recipe.watched:
             merged[-1] += length
         else:
             merged.append(length)
@@ -137,7 +136,7 @@ def _errors(family: Quadratic, split: Split, start: Start, settings: Settings) -
 
         optima = solve_references(family, split.parameters, cache=False, progress=False)
         split = Split(split.name, family, split.parameters, optima)
-    found = gather(family, GradientDescent(), split, start, settings.loss)
+    found = gather(family, GradientDescent(), split, start, settings.loss, settings.recipe)
     assert found.optimum is not None
     begin = jnp.zeros_like(found.optimum.x) if found.start is None else found.start.x
     return np.asarray(begin - found.optimum.x, np.float64).T
@@ -145,9 +144,10 @@ def _errors(family: Quadratic, split: Split, start: Start, settings: Settings) -
 
 def _single_steps(
     family: Differentiable, algorithm: Algorithm, split: Split, start: Start, settings: Settings
-) -> Found:
+) -> Choice:
     """The published one-step rule, step after step: t = Σ g'(z − z*)/Σ‖g‖²."""
-    found = gather(family, algorithm, split, start, settings.loss)
+    recipe = settings.recipe
+    found = gather(family, algorithm, split, start, settings.loss, recipe)
     assert found.optimum is not None
     gradient = jax.jit(lambda z: family.gradient(found.task.instance, z))
     optimum = np.asarray(found.optimum.x, np.float64)
@@ -164,15 +164,17 @@ def _single_steps(
 
     steps, distances, z = descend(lambda g, e: one_step(g.T, e.T))
     (h,) = algorithm.hyperparameters(family)
-    trials = np.geomspace(0.1 / family.lipschitz, 1.99 / family.lipschitz, 12)
+    least, most = (c / family.lipschitz for c in recipe.single_steps)
+    trials = np.geomspace(least, most, recipe.single_grid)
     flat = min((float(t) for t in trials), key=lambda t: float(np.mean(np.log(descend(lambda g, e: t)[1]))))
-    ends = [k for k in range(1, settings.horizon + 1) if k % 10 == 0 or k == settings.horizon]
+    every = recipe.watched
+    ends = [k for k in range(1, settings.horizon + 1) if k % every == 0 or k == settings.horizon]
     means = [tuple(d[k - 1] for k in ends) for d in (distances, descend(lambda g, e: flat)[1])]
     comparison = Comparison(tuple(ends), *means, measure="root mean square distance")
     # A step of zero is not admissible, and there is nothing left to step for.
     count = next((k for k, t in enumerate(steps) if t <= 0), len(steps))
     lasting = min((h.default, flat), key=lambda t: descend(lambda g, e: t, z)[1][-1])
     schedule = Schedule(
-        {"step": steps[:count]}, {"step": lasting}, warm=found.start is not None, blocks=_watched([1] * count)
+        {"step": steps[:count]}, {"step": lasting}, warm=found.start is not None, blocks=_watched([1] * count, recipe)
     )
     return schedule, Schedule({}, {"step": flat}), comparison, "the exact schedule, one step at a time"

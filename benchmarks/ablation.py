@@ -1,0 +1,246 @@
+"""What every rule of training is worth: one rule dropped at a time, on instances that training never saw.
+
+    python benchmarks/ablation.py [--families lasso …] [--rules "no stress test" …] [--seeds 2]
+
+A rule is dropped by fields of the Recipe. Counts are iterations until an instance's error is at most 1e-3 and 1e-6
+(suboptimality for lasso and logistic regression, max(primal, dual) residual in the 2-norm for the others), over 200
+test instances: their geometric mean, 95% quantile and maximum, and how many are above after 300 iterations, which
+count as 300. Every seed has training and test instances of its own. `another seed` drops nothing: it draws candidates
+and starts anew, so it shows what is noise. Results are added to JSON: out/benchmarks/ablation.json.
+"""
+
+import argparse
+import json
+import time
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+import longstep as ls  # noqa: E402
+from longstep.report.tables import Column, Table  # noqa: E402
+from longstep.research.experiments import kalman, lasso, quadcopter  # noqa: E402
+from longstep.training.recipe import Recipe  # noqa: E402
+
+FEW, MANY, TESTS, LIMIT = 10, 60, 200, 300
+TOLERANCES = (1e-3, 1e-6)
+PATH = Path("out/benchmarks/ablation.json")
+# How many training instances, and what is changed.
+RULES = {
+    "another seed": ((FEW, MANY), {}),
+    "one effort for all kinds": (
+        (FEW,),
+        {
+            "effort_without_factors": (40, 2),
+            "effort_with_shared_eigenvectors": (40, 2),
+            "effort_with_factors": (40, 2),
+            "effort_with_large_factors": (40, 2),
+        },
+    ),
+    "one start": (
+        (FEW,),
+        {
+            "effort_without_factors": (100, 1),
+            "effort_with_shared_eigenvectors": (90, 1),
+            "effort_with_factors": (40, 1),
+            "effort_with_large_factors": (26, 1),
+        },
+    ),
+    "no start at the block before": ((FEW,), {"from_previous": False}),
+    "trials in double precision": ((FEW,), {"rough": None}),
+    "steps begin alike": ((FEW,), {"asunder": 0.0}),
+    "constants judged by the mean": ((FEW, MANY), {"judged_tail_of_few": 0.0, "judged_tail_of_many": 0.0}),
+    "symmetric scales": ((FEW,), {"scales": (0.1, 0.3, 3.0, 10.0)}),
+    "no scales": ((FEW,), {"scales": ()}),
+    "no extrapolation": ((FEW,), {"ahead": 0.0}),
+    "lowest end alone": ((FEW,), {"as_good": 1.0}),
+    "short view": ((FEW,), {"lasting": 4}),
+    "no look at the first blocks": ((FEW,), {"near": 0}),
+    "no joint pass": ((FEW,), {"joint_where_behind": False}),
+    "no stress test": ((FEW, MANY), {"stress_of_few": 0.0, "stress_of_many": 0.0}),
+    "no switch at 50": ((MANY,), {"many": 10**9}),
+    "mean loss of many": ((MANY,), {"tail_of_many": 0.0}),
+    "single stress of many": ((MANY,), {"stress_of_many": 4.0}),
+}
+
+
+def portfolio():
+    """Assets with a factor model; the expected returns are the parameter."""
+    rng, assets, factors = np.random.default_rng(3), 30, 5
+    F = rng.normal(size=(assets, factors)) * (rng.random((assets, factors)) < 0.5)
+    P = np.diag(np.append(rng.random(assets) * np.sqrt(factors), np.ones(factors)))
+    sums = np.append(np.ones(assets), np.zeros(factors))[None]
+    links = np.hstack([F.T, -np.eye(factors)])
+    bounds = np.hstack([np.eye(assets), np.zeros((assets, factors))])
+    l, u = (np.concatenate([[1.0], np.zeros(factors), np.full(assets, side)]) for side in (0.0, 1.0))
+    returns = np.vstack([-np.eye(assets), np.zeros((factors, assets))])
+    family = ls.QP(P, A=np.vstack([sums, links, bounds]), l=l, u=u, parameter=ls.Affine(q=returns))
+    return family, lambda rng: 0.3 * rng.normal(size=assets)
+
+
+def box():
+    """A dense quadratic in a box, large enough for trials in single precision; the linear term is the parameter."""
+    n, rank = 310, 20
+    B = np.random.default_rng(4).normal(size=(n, n)) / np.sqrt(n)
+    family = ls.QP(B @ B.T + 0.01 * np.eye(n), A=np.eye(n), l=-np.ones(n), u=np.ones(n), parameter=ls.Affine(
+        q=np.random.default_rng(5).normal(size=(n, rank))))  # fmt: skip
+    return family, lambda rng: rng.normal(size=rank)
+
+
+def logistic():
+    """Regularised logistic regression; points and labels are the parameter."""
+    points, n, weight = 40, 10, 1e-2
+
+    def objective(z, x):
+        return jnp.mean(jnp.logaddexp(0.0, -x @ z)) + 0.5 * weight * z @ z
+
+    def sample(rng):
+        labels = rng.choice([-1.0, 1.0], points)
+        return labels[:, None] * rng.normal(size=(points, n)) * np.geomspace(1, 0.2, n) + 0.3
+
+    drawn = [sample(np.random.default_rng([6, k])) for k in range(200)]
+    curvature = max(float(np.linalg.norm(x, 2)) ** 2 / (4 * points) for x in drawn)
+    return ls.Smooth(objective, 1.5 * curvature + weight, n, strong_convexity=weight, lower_bound=0.0), sample
+
+
+def of(problem):
+    return problem.family, problem.sample
+
+
+FAMILIES = {
+    "lasso": lambda: of(lasso.Lasso(32, 64)),
+    "portfolio": portfolio,
+    "logistic": logistic,
+    "kalman": lambda: of(kalman.Kalman(horizon=6, length=30)),
+    "box": box,
+    "quadcopter": lambda: (quadcopter.family(), quadcopter.sample),
+}
+
+
+@cache
+def problem(name):
+    return FAMILIES[name]()
+
+
+@cache
+def data_of(name, seed):
+    family, sample = problem(name)
+    references = ["train", "test"] if name in ("lasso", "logistic") else []
+    sizes = {"train": MANY, "test": TESTS}
+    return ls.Dataset.sample(family, sample, sizes, references=references, seed=1000 + seed, progress=False)
+
+
+def measure(name, rule, count, seed):
+    """One training and what it gives on the test instances."""
+    data, changes = data_of(name, seed), {} if rule is None else RULES[rule][1]
+    begin = time.perf_counter()
+    training = ls.train(
+        data.test.family,
+        data.train.select(range(count)),
+        horizon=30,
+        recipe=Recipe(**changes),
+        seed=seed + 100 * (rule == "another seed"),
+        cache=False,
+        progress=False,
+    )
+    seconds = time.perf_counter() - begin
+    found = ls.evaluate(ls.Solver(data.test.family, training), data.test, LIMIT, timed=False)
+    row = {"family": name, "rule": rule, "instances": count, "seed": seed, "seconds": seconds, "kept": training.kept}
+    row |= {
+        "schedule": sha256(training.schedule.to_json().encode()).hexdigest(),
+        "safeguarded": int(found.safeguarded.sum()),
+    }
+    for tolerance in TOLERANCES:
+        below = np.asarray(found.values) <= tolerance
+        unsolved = ~below.any(axis=1)
+        counts = np.where(unsolved, LIMIT, np.maximum(below.argmax(axis=1), 1))
+        row[f"{tolerance:.0e}"] = {
+            "mean": float(np.exp(np.mean(np.log(counts)))),
+            "95%": int(np.quantile(counts, 0.95, method="inverted_cdf")),
+            "worst": int(counts.max()),
+            "unsolved": int(unsolved.sum()),
+        }
+    return row
+
+
+def identify(row):
+    return row["family"], row["rule"], row["instances"], row["seed"]
+
+
+def describe(row):
+    """A row in one line."""
+    figures = [row[f"{t:.0e}"] for t in TOLERANCES]
+    counts = "; ".join(f"{f['mean']:.1f} {f['95%']} {f['worst']}, {f['unsolved']} unsolved" for f in figures)
+    what = f"{row['family']}, {row['rule'] or 'all rules'}, N = {row['instances']}, seed {row['seed']}"
+    return f"{what}: {counts}; {row['seconds']:.0f} s"
+
+
+def compare(rows, rule):
+    """Ratios to the whole recipe, over families and seeds: above 1 the rule pays. Unsolved are differences."""
+    known = {identify(row): row for row in rows}
+    pairs = [
+        (row, known[row["family"], None, row["instances"], row["seed"]])
+        for row in rows
+        if row["rule"] == rule and (row["family"], None, row["instances"], row["seed"]) in known
+    ]
+    same = sum(row["schedule"] == whole["schedule"] for row, whole in pairs)
+    cells: list = [f"{same}/{len(pairs)}"]
+    for tolerance in (f"{t:.0e}" for t in TOLERANCES):
+        for figure in ("mean", "95%", "worst"):
+            ratios = [row[tolerance][figure] / whole[tolerance][figure] for row, whole in pairs]
+            cells.append(float(np.exp(np.mean(np.log(ratios)))) if ratios else float("nan"))
+        cells.append(sum(row[tolerance]["unsolved"] - whole[tolerance]["unsolved"] for row, whole in pairs))
+    logs = [np.log(row["1e-06"]["mean"] / whole["1e-06"]["mean"]) for row, whole in pairs]
+    spread = f"{np.exp(min(logs)):.2f}…{np.exp(max(logs)):.2f}" if logs else "–"
+    return [*cells, spread]
+
+
+def tabulate(rows):
+    """One line for every rule: what its absence costs."""
+    columns = [Column("without the rule"), Column("same")]
+    for tolerance in TOLERANCES:
+        columns += [Column(f"{name} {tolerance:.0e}", "{:.3f}".format) for name in ("mean", "95%", "worst")]
+        columns += [Column(f"unsolved {tolerance:.0e}", "{:+d}".format)]
+    columns += [Column("least…most")]
+    lines = tuple((rule, *compare(rows, rule)) for rule in RULES if any(row["rule"] == rule for row in rows))
+    note = (
+        "Ratios to the whole recipe: above 1 the rule pays. `same`: how many schedules are the same bit for bit; "
+        "`least…most`: of the means at 1e-06."
+    )
+    return Table("One rule of training dropped at a time", tuple(columns), lines, note)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--rules", nargs="*", choices=RULES, default=list(RULES))
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--again", action="store_true", help="also measure what the JSON holds already")
+    parser.add_argument("--out", type=Path, default=PATH)
+    arguments = parser.parse_args()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    rows = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
+    for seed in range(arguments.seeds):
+        for name in arguments.families:
+            used = {count for rule in arguments.rules for count in RULES[rule][0]}
+            runs = [(None, count) for count in sorted(used)]
+            runs += [(rule, count) for rule in arguments.rules for count in RULES[rule][0]]
+            for rule, count in runs:
+                key = (name, rule, count, seed)
+                if not arguments.again and key in map(identify, rows):
+                    continue
+                row = measure(name, rule, count, seed)
+                rows = [r for r in rows if identify(r) != key] + [row]
+                arguments.out.write_text(json.dumps(rows, indent=1))
+                print(describe(row), flush=True)
+    print(tabulate(rows).text(150))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What every part of training needs: the compiled steps, where instances begin, and how unknowns are learned."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..families.point import Point
+from ..schedules.domain import Hyperparameter
+from .losses import Errors, Loss, Task
+from .optimize import Minimum, Objective, minimise
+from .program import Program
+from .settings import Settings, Values
+from .unknowns import Part, Unknowns
+
+Report = Callable[[float], None]
+
+
+class Learner:
+    """A task with its settings; programs are compiled once for every number of steps.
+
+    A resumed training runs the same programs on the same numbers, so it goes on exactly as it would have.
+    """
+
+    def __init__(
+        self, task: Task, start: Point | None, optimum: Point | None, settings: Settings, memory_limit: float | None
+    ):
+        self.task, self.settings, self.recipe = task, settings, settings.recipe
+        self.begin, self.memory_limit = start, memory_limit
+        self.hyperparameters = task.algorithm.hyperparameters(task.family)
+        self.names = [h.name for h in self.hyperparameters]
+        self.factored = {h.name for h in self.hyperparameters if h.factored}
+        # With one factorization for all steps, what it depends on stays at the best constant.
+        held = self.factored if settings.factorizations == 1 else set()
+        self.learned = [name for name in settings.learn if name not in held]
+        self.memory_pieces = 1
+        self._optimum = optimum
+        self._programs: dict[int, Program] = {}
+        self._rough: dict[int, Program] = {}
+
+    def program(self, count: int) -> Program:
+        """The compiled steps of a block of this length."""
+        if count not in self._programs:
+            self._programs[count] = self.compile(self.settings.loss, count)
+            self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
+        return self._programs[count]
+
+    def rough(self, count: int) -> Program:
+        """The same steps in single precision."""
+        if count not in self._rough:
+            self._rough[count] = self.program(count).rough(self.memory_limit)
+        return self._rough[count]
+
+    def compile(self, loss: Loss, count: int) -> Program:
+        """So many steps with a loss of their own."""
+        return Program(self.task, loss, count, self.recipe, self.memory_limit)
+
+    @property
+    def usual(self) -> Program:
+        """The steps over which constants and the steady state are looked at."""
+        return self.program(self.settings.block)
+
+    def start(self) -> Any:
+        """The states at the start."""
+        return self.usual.start(self.begin)
+
+    def floor(self) -> float:
+        """The mean log error at which rounding is all that is left to learn."""
+        return self.usual.floor(self.start())
+
+    @property
+    def tail(self) -> float:
+        """How much the worst instances count where constants are compared."""
+        return self.recipe.of(self.usual.size)[2]
+
+    def few(self) -> np.ndarray:
+        """The instances on which constants are compared."""
+        return np.arange(min(self.usual.size, self.recipe.searched))
+
+    def parts(self, make: Callable[[Hyperparameter], Part]) -> list[Part]:
+        """The unknowns of every hyperparameter that is learned."""
+        return [make(h) for h in self.hyperparameters if h.name in self.learned]
+
+    def advance(self, theta: Values, states: Any) -> tuple[Any, Errors]:
+        """The states and errors after steps with θ given step by step."""
+        length = len(theta[self.names[0]])
+        slots, used = np.arange(length), length
+        if all(len(set(theta[name])) == 1 for name in self.factored):
+            slots, used = np.zeros(length, int), 1
+        return self.program(length).forward(theta, slots, used, states)
+
+    def stress(self, states: Any) -> Any:
+        """Where the stress test starts: every other instance where all of them began, as if nothing had worked so far,
+        the rest at the optimum of another instance or, if that is not known, at its state."""
+        program = self.usual
+        source = states if self._optimum is None else self._optimum
+        other = jax.tree.map(lambda a: np.roll(a, 1, axis=-1) if np.ndim(a) else a, source)
+        other = other if self._optimum is None else program.start(other)
+        odd = np.arange(program.size) % 2 == 1
+        return jax.tree.map(lambda a, b: np.where(odd, a, b) if np.ndim(a) else a, self.start(), other)
+
+    def minimise(self, objective: Objective, x: np.ndarray, bounds: tuple, iterations: int, report: Report) -> Minimum:
+        """The best point within bounds that the optimiser finds from x."""
+        x = np.clip(x, *bounds)
+        return minimise(objective, x, bounds, self.settings.optimizer, iterations, self.recipe, report)
+
+
+def make_objective(program: Program, unknowns: Unknowns, slots: np.ndarray, used: int, staged: list) -> Objective:
+    """The loss of a program and its gradient as functions of the unknowns."""
+    # The best of several trials is gone on from: its last point is asked for again.
+    known: dict[bytes, tuple[float, np.ndarray]] = {}
+
+    def objective(nu: np.ndarray) -> tuple[float, np.ndarray]:
+        key = nu.tobytes()
+        if key not in known:
+            theta, slope = unknowns.theta(nu)
+            value, gradient = program.loss_and_gradient(theta, slots, used, staged)
+            known[key] = value, unknowns.pull(gradient, slope)
+        return known[key]
+
+    return objective

@@ -1,0 +1,273 @@
+"""Some steps as a function of their hyperparameters: the compiled programs of training."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..engine.jitted import Key
+from ..engine.loop import steps
+from ..engine.plan import Plan, Problem, factor
+from ..linalg.systems import ONCE
+from .losses import Errors, Loss, Task
+from .recipe import Recipe
+from .settings import Values
+
+Rows = tuple[int, ...]
+
+
+class Program:
+    """`count` steps of a task from given states, with the loss and its gradient in θ.
+
+    θ is a dict of arrays with `count` entries: one for every step, except that hyperparameters with factors come by
+    slot; step k uses slot `slots[k]`, and only the first `used` slots are factored. One compiled program serves all
+    blocks of a length. Factors carry no gradient; the solves have theirs by the implicit rule.
+    """
+
+    def __init__(self, task: Task, loss: Loss, count: int, recipe: Recipe, memory_limit: float | None = None):
+        self.task, self.loss, self.count, self.recipe = task, loss, count, recipe
+        self.size = task.family.batch(task.instance)[0]
+        self.chunk = self.size
+        self._whole = _Part(task)
+        self._parts = [self._part(piece) for piece in self.pieces()]
+        if memory_limit is not None:
+            self._fit(memory_limit)
+
+    def stage(self, states: Any, stress: Any) -> list:
+        """The states, and those of the stress test behind them, in the pieces that `loss_and_gradient` takes."""
+        if not self._stressed:
+            return [take_columns(states, piece) for piece in self.pieces()]
+        pairs = [(take_columns(states, piece), take_columns(stress, piece)) for piece in self.pieces()]
+        return [jax.tree.map(lambda a, b: np.append(a, b, axis=-1) if a.ndim else a, *pair) for pair in pairs]
+
+    def loss_and_gradient(self, theta: Values, slots: np.ndarray, used: int, staged: list) -> tuple[float, Values]:
+        """The loss at the block's checkpoints and its derivative in every entry of θ."""
+        given = _arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
+        if len(self._parts) == 1:
+            part = self._parts[0]
+            value, gradient = _descend(part.key, self.count, self.loss, part.leaves, *given, staged[0])
+            return float(value), {name: np.asarray(g, np.float64) for name, g in gradient.items()}
+        # In pieces: errors first, then each piece's share of the gradient.
+        pairs, rows = list(zip(self._parts, staged, strict=True)), self.loss.checkpoints(self.count)
+        errors = [_errors(p.key, self.count, rows, p.leaves, *given, state) for p, state in pairs]
+        value, shares = _shares(self.loss, errors)
+        gradients = [
+            _pull(p.key, self.count, rows, p.leaves, *given, state, share)
+            for (p, state), share in zip(pairs, shares, strict=True)
+        ]
+        return float(value), {n: np.sum([np.asarray(g[n], np.float64) for g in gradients], axis=0) for n in theta}
+
+    def forward(self, theta: Values, slots: np.ndarray, used: int, states: Any) -> tuple[Any, Errors]:
+        """The states after the block, and the errors (N,) there."""
+        given = _arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
+        states, errors = _forward(self._whole.key, self.count, self._whole.leaves, *given, states)
+        return states, jax.tree.map(lambda a: np.asarray(a, np.float64), errors)
+
+    def held(self, values: dict[str, float]) -> Callable[[Any], tuple[Any, Errors]]:
+        """The map from states to those after a block of constant θ and their errors; θ is factored here, once."""
+        whole, theta = self._whole, {name: jnp.asarray(value) for name, value in values.items()}
+        factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
+        return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
+
+    def start(self, start: Any) -> Any:
+        """The states at a start (columns in the user's units, or None for zero)."""
+        return _start(self._whole.key, self._whole.leaves, start)
+
+    def floor(self, states: Any) -> float:
+        """The mean log error, reckoned from these states, at which rounding is all that is left to learn."""
+        return float(_floor(self._whole.key, self._whole.leaves, states))
+
+    def restricted(self, columns: np.ndarray) -> "Program":
+        """The same block for some of the instances, to go forward only."""
+        task = self.task
+        instance = task.family.take(jax.tree.map(np.asarray, task.instance), columns)
+        target, optimum = take_columns((task.target, task.optimum), columns)
+        few = replace(task, instance=instance, target=target, optimum=optimum)
+        return Program(few, self.loss, self.count, self.recipe)
+
+    def rough(self, memory_limit: float | None = None) -> "Program":
+        """The same block in single precision."""
+        task = self.task
+        instance, target, optimum = single((task.instance, task.target, task.optimum))
+        rough = replace(task, family=task.family.astype("float32"), instance=instance, target=target, optimum=optimum)
+        return Program(rough, self.loss, self.count, self.recipe, memory_limit)
+
+    def memory(self) -> int:
+        """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
+        part, states = self._parts[0], self.start(None)
+        theta = {h.name: jnp.ones(self.count) for h in self.task.algorithm.hyperparameters(self.task.family)}
+        slots, used = jnp.arange(self.count, dtype=jnp.int32), jnp.int32(self.count)
+        staged = self.stage(states, states)[0]
+        lowered = _descend.lower(part.key, self.count, self.loss, part.leaves, theta, slots, used, staged)
+        analysis: Any = lowered.compile().memory_analysis()
+        return int(analysis.temp_size_in_bytes)
+
+    @property
+    def _stressed(self) -> bool:
+        return bool(self.loss.stress) and self.size > 1
+
+    def _part(self, piece: slice) -> "_Part":
+        """Some instances, twice where there is a stress test."""
+        columns = np.arange(self.size)[piece]
+        twice = np.concatenate([columns, columns]) if self._stressed else columns
+        task, stress = self.task, len(columns) if self._stressed else 0
+        instance = task.family.take(jax.tree.map(np.asarray, task.instance), twice)
+        target, optimum = take_columns((task.target, task.optimum), twice)
+        return _Part(replace(task, instance=instance, target=target, optimum=optimum, stress=stress))
+
+    def pieces(self) -> list[slice]:
+        """The instances whose gradient is taken together."""
+        return [slice(i, min(i + self.chunk, self.size)) for i in range(0, self.size, self.chunk)]
+
+    def _fit(self, limit: float) -> None:
+        """Pieces of instances whose gradients stay below the limit."""
+        while (need := self.memory()) > limit:
+            if self.chunk == 1:
+                raise MemoryError(
+                    f"one instance alone needs {need / 2**20:.0f} MiB for a block of {self.count} steps, over the "
+                    f"limit of {limit / 2**20:.0f} MiB. Raise memory_limit or make the block shorter"
+                )
+            self.chunk = max(1, min(self.chunk - 1, int(self.recipe.memory_margin * self.chunk * limit / need)))
+            self._parts = [self._part(piece) for piece in self.pieces()]
+
+
+class _Part:
+    """Some of the instances, as jit wants them."""
+
+    def __init__(self, task: Task):
+        leaves, structure = jax.tree.flatten(task)
+        self.leaves, self.key = tuple(leaves), Key(structure)
+
+
+def take_columns(tree: Any, columns: Any) -> Any:
+    """Some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
+    return jax.tree.map(lambda a: np.asarray(a)[..., columns] if a.ndim else a, tree)
+
+
+def single(tree: Any) -> Any:
+    """Every array of real numbers in single precision."""
+    return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
+
+
+def _arrays(theta: Values) -> dict[str, Array]:
+    return {name: jnp.asarray(value) for name, value in theta.items()}
+
+
+def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any, observe: Any) -> tuple[Any, Any]:
+    """`count` steps from `state`, and what is observed after each."""
+    algorithm, family = task.algorithm, task.family
+    hyperparameters = algorithm.hyperparameters(family)
+    theta = {name: value.astype(family.dtype) for name, value in theta.items()}
+    factored = {h.name for h in hyperparameters if h.factored}
+    factors = None
+    if factored:
+        fixed = jax.lax.stop_gradient({name: theta[name] for name in factored})
+
+        def make(i):
+            one = {name: values[i] for name, values in fixed.items()}
+            return jax.lax.cond(
+                i < used,
+                lambda: factor(algorithm, family, one, ONCE),
+                lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: factor(algorithm, family, one, ONCE))),
+            )
+
+        factors = jax.lax.map(make, jnp.arange(count))
+    by_step = {name: value[slots] if name in factored else value for name, value in theta.items()}
+    # A plan has one more entry, the steady state, which these steps never reach.
+    padded = {name: jnp.append(value, value[-1]) for name, value in by_step.items()}
+    plan = Plan(padded, factors, jnp.append(slots, slots[-1]), count)
+    state, record, _ = steps(Problem(algorithm, family, plan, task.instance), state, count, 0, observe)
+    return state, record
+
+
+def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
+    """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
+    if len(rows) == 1:
+        end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
+        errors = jax.tree.map(lambda a: a[None], task.errors(end))
+    else:
+        _, record = _walk(task, count, theta, slots, used, state, task.errors)
+        errors = jax.tree.map(lambda a: a[np.array(rows)], record)
+    return errors.split(task.stress, task.errors(state))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _start(key: Key, leaves: tuple, start: Any) -> Any:
+    task = jax.tree.unflatten(key.structure, leaves)
+    return task.algorithm.init(task.family, task.instance, start)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _floor(key: Key, leaves: tuple, states: Any) -> Float[Array, ""]:
+    task = jax.tree.unflatten(key.structure, leaves)
+    return jnp.mean(task.algorithm.log_floor(task.errors(states).metric, task.optimum))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _descend(
+    key: Key, count: int, loss: Loss, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any
+) -> tuple[Float[Array, ""], Any]:
+    task = jax.tree.unflatten(key.structure, leaves)
+    return jax.value_and_grad(
+        lambda theta: loss.combine(_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state))
+    )(theta)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _errors(key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any):
+    task = jax.tree.unflatten(key.structure, leaves)
+    return _checkpoints(task, count, rows, theta, slots, used, state)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _pull(
+    key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any, share: Any
+) -> Any:
+    """The gradient in θ of the errors, weighted by their share in the loss."""
+    task = jax.tree.unflatten(key.structure, leaves)
+    _, back = jax.vjp(lambda theta: _checkpoints(task, count, rows, theta, slots, used, state), theta)
+    return back(share)[0]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _shares(loss: Loss, errors: list[Errors]) -> tuple[Any, list[Errors]]:
+    def total(errors):
+        return loss.combine(jax.tree.map(lambda *a: jnp.concatenate(a, axis=-1), *errors))
+
+    return jax.value_and_grad(total)(errors)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _forward(key: Key, count: int, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any) -> tuple[Any, Errors]:
+    task = jax.tree.unflatten(key.structure, leaves)
+    end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
+    return end, task.errors(end)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _factored(key: Key, digits: float, leaves: tuple, theta: Any) -> Any:
+    """The factor of one θ for many steps, as a stack of one; it is taken to be good to this part of the digits."""
+    task = jax.tree.unflatten(key.structure, leaves)
+    theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
+    # About as many solves as there are unknowns: a search need not know.
+    factors = factor(task.algorithm, task.family, theta, task.family.n)
+    if factors is None:
+        return None
+    epsilon = float(jnp.finfo(task.family.dtype).eps)
+    factors = factors.refined(epsilon**digits, task.algorithm.solve_tolerance(epsilon))
+    return jax.tree.map(lambda a: a[None], factors)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _stay(key: Key, count: int, leaves: tuple, theta: Any, factors: Any, state: Any) -> tuple[Any, Errors]:
+    task = jax.tree.unflatten(key.structure, leaves)
+    theta = {name: value.astype(task.family.dtype)[None] for name, value in theta.items()}
+    plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0)
+    problem = Problem(task.algorithm, task.family, plan, task.instance)
+    end, _, _ = steps(problem, state, count, 0, lambda s: ())
+    return end, task.errors(end)

@@ -1,0 +1,226 @@
+"""`Recipe`: every number of training in one place, each with its reason."""
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number from `least` to `most`, which is whole where `whole` says so."""
+
+    least: float
+    most: float = math.inf
+    whole: bool = False
+
+    def check(self, value: Any) -> int | float:
+        """The number itself, as an int or a float; a ValueError says what is wrong with others."""
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or not self.least <= value <= self.most or (self.whole and value != int(value)):
+            kind = "a whole number" if self.whole else "a finite number"
+            to = "at least" if self.most == math.inf else f"at most {self.most:g} and at least"
+            raise ValueError(f"must be {kind}, {to} {self.least:g}, got {value!r}")
+        return int(value) if self.whole else float(value)
+
+
+Count = Annotated[int, Between(1, whole=True)]
+Size = Annotated[int, Between(0, whole=True)]
+Share = Annotated[float, Between(0, 1)]
+Amount = Annotated[float, Between(0)]
+Positive = Annotated[float, Between(1e-300)]
+# Iterations for a block, and starts.
+Effort = tuple[Count, Count]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every number of training: `train(…, recipe=Recipe(stress_of_few=0.0))` learns without the stress test.
+
+    The defaults are what measurements on many families favoured (`benchmarks/ablation.py`). Tolerances that belong to
+    the arithmetic of a closed form stand in `closed_form/`.
+
+    >>> Recipe(searched=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: Recipe: searched must be a whole number, at least 1, got 0
+    >>> Recipe.from_json(Recipe(near=3).to_json()).near
+    3
+    """
+
+    # ── Effort: L-BFGS iterations for a block, and starts ──
+    # Steps without a linear system are cheap, and the loss in their sizes has many local minima.
+    effort_without_factors: Effort = (100, 3)
+    # One decomposition serves every penalty: factors are as cheap as diagonals.
+    effort_with_shared_eigenvectors: Effort = (90, 4)
+    # Every new penalty is a factorization, and the first iterations bring the most.
+    effort_with_factors: Effort = (40, 2)
+    # A start more costs as much as a third of all.
+    effort_with_large_factors: Effort = (26, 1)
+    # Factors are large from more unknowns than this on.
+    large: Size = 300
+
+    # ── The loss ──
+    # From so many instances on, the worst ones tell something of those that were not seen: `_of_many` holds.
+    many: Size = 50
+    # p of the power mean over instances: 0 is the geometric mean.
+    tail_of_few: Amount = 0.0
+    tail_of_many: Amount = 0.5
+    # The weight of the stress test; 0 is none. With more instances the tail is what is left to gain.
+    stress_of_few: Amount = 4.0
+    stress_of_many: Amount = 8.0
+    # By how much log φ² should fall in a stress test before nothing more is asked.
+    fall: Amount = 2.0
+    # What log‖z − z*‖² weighs beside log φ² in the loss `both`.
+    distance_in_both: Positive = 0.5
+    # Distances below so many times the rounding of their numbers are all alike.
+    rounding: Positive = 10.0
+
+    # ── The search for the best constant ──
+    candidates: Count = 60
+    # It looks at so many instances at most: it needs the mean, not the tail.
+    searched: Count = 25
+    # A constant is for good: one that is best for ten steps may be the worst for a hundred. So many steps at least.
+    settled: Count = 60
+    # Candidates are judged between the mean (0) and a high quantile (1) of log errors: where most instances are easy,
+    # the mean alone forgets the rest. Few instances know less of their tail.
+    judged_tail_of_few: Share = 0.25
+    judged_tail_of_many: Share = 0.5
+    judged_quantile: Share = 0.9
+    # This part of the candidates is drawn around the defaults, the others around the best ones so far.
+    drawn: Share = 0.5
+    # One standard deviation around the defaults: decades of positive numbers, logits of those in an interval.
+    decades: Positive = 1.0
+    logits: Positive = 1.5
+    # Later candidates are drawn around one of so many best, from this part of the spread down to this part of that.
+    elite: Count = 3
+    closer: Positive = 0.5
+    closest: Positive = 0.1
+    # A candidate whose mean log error is behind the leader's by so much is not run to the end.
+    hopeless: Positive = 4.0
+    # Factors in the search are taken to be good to this part of the digits: it can do without the exact count.
+    searched_digits: Share = 0.5
+    # Stands for a logarithm that overflowed: worse than any that did not, and finite, as a line search wants it.
+    overflow: Positive = 1e4
+
+    # ── A block ──
+    # At the constant itself all steps are alike, and gradients take long to tell them apart: so far asunder, in
+    # unconstrained units, they start.
+    asunder: Amount = 0.05
+    # The second start is the block before, repeated.
+    from_previous: bool = True
+    # Further starts are so far from the constant.
+    scattered: Positive = 1.0
+    # A trial that tells which start is worth going on from takes this part of the iterations.
+    trial: Share = 1 / 3
+    # From more unknowns than this on, trials of methods that solve linear systems are in single precision: less than
+    # half the time, but programs of their own. None: never.
+    rough: Size | None = 300
+    # At the rounding of single precision trials are dear again: this part of the starts.
+    rough_starts: Share = 0.5
+    # Blocks end where this quantile of errors is at the floor: what is learned on rounding would only add danger.
+    floor_quantile: Share = 0.25
+
+    # ── The steady state ──
+    # Steady states are compared over so many blocks: one block is too short to see a rate.
+    lasting: Count = 30
+    # In so many first blocks none may be behind the best constant alone; nor may what is kept.
+    near: Size = 5
+    # Of both candidates, the learned one and the constant, the penalties are also tried scaled by these.
+    scales: tuple[Positive, ...] = (0.1, 0.3, 3.0)
+    # Those count that end within this factor of the lowest, in errors.
+    as_good: Annotated[float, Between(1)] = 2.0
+    # Rates are those of the part of the course after this.
+    late: Share = 0.5
+    # Errors are extrapolated at that rate by so many halves of that part; 0 compares where they end.
+    ahead: Amount = 2.0
+    # Log errors so close to the floor differ by rounding alone.
+    at_floor: Amount = 0.1
+
+    # ── The joint pass ──
+    # All blocks are learned once more together where the constant is ahead at some block's end.
+    joint_where_behind: bool = True
+
+    # ── The optimisers ──
+    # Evaluations to an iteration, at most: line searches rarely need a second one.
+    evaluations: Annotated[float, Between(1)] = 1.5
+    # Pairs that L-BFGS remembers: blocks have 10 to 50 unknowns.
+    memory: Count = 20
+    # The loss is a logarithm: smaller relative changes and gradients are not worth an evaluation.
+    least_change: Amount = 1e-5
+    least_gradient: Amount = 1e-4
+    # Adam's rate, which decays as a cosine.
+    rate: Positive = 0.1
+    # With a limit of memory, pieces of instances are made so much smaller than the proportion says.
+    memory_margin: Share = 0.9
+
+    # ── Closed forms ──
+    # Up to so many steps their best order is found by looking at all sets of them.
+    ordered: Size = 10
+    # The constant step is looked for between these multiples of 1/L.
+    exact_steps: tuple[Positive, Positive] = (1e-3, 1.998)
+    # The steady step: errors after so many of them, on a grid of so many steps from this part of the longest on, and
+    # then within this part of the best.
+    later: tuple[Count, ...] = (10, 20, 50, 100, 200, 500, 1000)
+    steady_grid: Count = 200
+    steady_least: Positive = 1e-3
+    steady_near: Share = 0.03
+    # Single steps on smooth functions: constants at so many multiples of 1/L between these.
+    single_grid: Count = 12
+    single_steps: tuple[Positive, Positive] = (0.1, 1.99)
+    # Blocks of at least so many steps for the safeguard: single exact steps may raise the objective on the way.
+    watched: Count = 10
+
+    def __post_init__(self):
+        kinds = get_type_hints(Recipe, include_extras=True)
+        for field in fields(self):
+            try:
+                object.__setattr__(self, field.name, _checked(kinds[field.name], getattr(self, field.name)))
+            except ValueError as error:
+                raise ValueError(f"Recipe: {field.name} {error}") from None
+        if self.lasting - int(self.lasting * self.late) < 2:
+            raise ValueError(
+                f"Recipe: of lasting = {self.lasting} blocks, late = {self.late} leaves fewer than the two of a rate"
+            )
+        if self.exact_steps[0] >= self.exact_steps[1] or self.single_steps[0] >= self.single_steps[1]:
+            raise ValueError(
+                f"Recipe: steps are looked for from less to more, got {self.exact_steps} and {self.single_steps}"
+            )
+
+    def of(self, instances: int) -> tuple[float, float, float]:
+        """For so many instances: the tail of the loss, the weight of the stress test, the tail of the search."""
+        if instances < self.many:
+            return self.tail_of_few, self.stress_of_few, self.judged_tail_of_few
+        return self.tail_of_many, self.stress_of_many, self.judged_tail_of_many
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; `from_json` gives an equal one."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @staticmethod
+    def from_json(document: dict[str, Any]) -> "Recipe":
+        """The inverse of `to_json`; a ValueError where it is another version's."""
+        names = {field.name for field in fields(Recipe)}
+        if odd := names ^ set(document):
+            raise ValueError(f"this is no recipe of this version: {', '.join(sorted(odd))} unknown or missing")
+        return Recipe(**document)
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    """The value as its kind has it."""
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"must be True or False, got {value!r}")
+        return value
+    if get_origin(kind) is Annotated:
+        return get_args(kind)[1].check(value)
+    options = get_args(kind)
+    if get_origin(kind) is not tuple:
+        return None if value is None else _checked(options[0], value)
+    if not isinstance(value, tuple | list):
+        raise ValueError(f"must be several numbers, got {value!r}")
+    if options[-1] is not Ellipsis and len(value) != len(options):
+        raise ValueError(f"must be {len(options)} numbers, got {value!r}")
+    return tuple(_checked(options[0], entry) for entry in value)
+
+
+DEFAULT = Recipe()

@@ -1,0 +1,116 @@
+"""What `train` returns, and what is recorded of it: settings, recipe, losses, versions, hashes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .._util.hashing import content_hash
+from .._util.versions import versions
+from ..algorithms.base import Algorithm
+from ..data.dataset import Split
+from ..families.base import Family
+from ..families.parameter_range import Seen
+from ..schedules.schedule import Schedule, check_schedule
+from .instances import Instances
+from .select import Choice, Comparison
+from .settings import Learned, Settings
+
+# Part of every cache key: raise it when the code gives another schedule for the same settings and recipe.
+_VERSION = 4
+
+
+@dataclass(frozen=True)
+class Training:
+    """What `train` found: the schedule to use, the best constant, and how the two compare on the training instances.
+
+    `kept` says in words what the schedule is: the learned one, a part of it, or the best constant, whichever is better
+    at every block's end. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, recipe,
+    seed, versions, and the hashes of family and data. `Solver(family, training)` solves with it and keeps the record
+    and what was `seen` of the parameters.
+    """
+
+    schedule: Schedule
+    constant: Schedule
+    algorithm: Algorithm
+    comparison: Comparison
+    kept: str
+    record: dict[str, Any]
+    seen: Seen | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, the search for the constant included; of a resumed training, all its parts together."""
+        return float(self.record["seconds"])
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it but the algorithm and what was seen, as plain JSON."""
+        return {"schedule": self.schedule.to_json(), "constant": self.constant.to_json(), "record": self.record}
+
+    @staticmethod
+    def from_json(document: dict[str, Any], algorithm: Algorithm, seen: Seen | None) -> "Training":
+        """The inverse of `to_json`."""
+        record = document["record"]
+        comparison = Comparison.from_json(record["comparison"])
+        schedule, constant = (Schedule.from_json(document[name]) for name in ("schedule", "constant"))
+        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen)
+
+    def __repr__(self) -> str:
+        return f"Training: {self.kept}, {len(self.schedule)} steps, {self.seconds:.1f} s\n{self.comparison}"
+
+
+class About:
+    """What a training is of: to name it and to record it."""
+
+    def __init__(self, family: Family, algorithm: Algorithm, settings: Settings, split: Split | None):
+        self.family, self.algorithm, self.settings, self.split = family, algorithm, settings, split
+        self.versions = versions()
+
+    def key(self, instances: Instances, memory_limit: float | None) -> str:
+        """Equal for calls that must give the same schedule; the recipe is one of the settings."""
+        settings, dtype = json.dumps(asdict(self.settings), sort_keys=True), str(instances.task.family.dtype)
+        names = (*self.algorithm.identity(), dtype, memory_limit or 0.0, _VERSION, self.versions["longstep"])
+        return content_hash(self.family.content_hash(), instances.data_hash, settings, names)
+
+    @property
+    def seen(self) -> Seen | None:
+        """What was seen of the parameters."""
+        return None if self.split is None else Seen.of(self.family.encode(self.split.parameters))
+
+    def training(
+        self, choice: Choice, method: str, seconds: float, data_hash: str, parts: Sequence[Learned] = (), **more: Any
+    ) -> Training:
+        """The result and its record, with a schedule that the solver will accept."""
+        schedule, constant, comparison, kept = choice
+        check_schedule(schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
+        record = self._describe(method, seconds, data_hash, parts)
+        record |= {**more, "kept": kept, "constant": constant.steady, "comparison": comparison.to_json()}
+        return Training(schedule, constant, self.algorithm, comparison, kept, json.loads(json.dumps(record)), self.seen)
+
+    def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[Learned]) -> dict[str, Any]:
+        family, settings = self.family, asdict(self.settings)
+        del settings["recipe"]
+        return {
+            "method": method,
+            "algorithm": type(self.algorithm).__name__,
+            "family": {"type": type(family).__name__, "n": family.n, "m": getattr(family, "m", 0)},
+            "family_hash": family.content_hash(),
+            "data_hash": data_hash,
+            "settings": settings,
+            "recipe": self.settings.recipe.to_json(),
+            "seed": self.settings.seed,
+            "seconds": seconds,
+            "versions": self.versions,
+            "parts": [
+                {
+                    "kind": part.kind,
+                    "loss": part.loss,
+                    "loss_before": part.loss_before,
+                    "evaluations": part.evaluations,
+                    "seconds": part.seconds,
+                }
+                for part in parts
+            ],
+            # Certificates refuse the instances that were trained on.
+            "instance_hashes": [] if self.split is None else self.split.instance_hashes(),
+        }

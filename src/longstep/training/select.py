@@ -1,0 +1,141 @@
+"""What is kept: the learned schedules against the best constant, at every block's end."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..engine.plan import make_plan
+from ..schedules.schedule import Schedule
+from .learner import Learner
+from .settings import Learned, Values
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Mean errors of the training instances after `steps` steps, with the schedule that is kept and the best constant.
+
+    `measure` says which error it is.
+    """
+
+    steps: tuple[int, ...]
+    schedule: tuple[float, ...]
+    constant: tuple[float, ...]
+    measure: str
+
+    @property
+    def gain(self) -> tuple[float, ...]:
+        """How many times larger the constant's error is."""
+        return tuple(c / s if s > 0 else np.inf for c, s in zip(self.constant, self.schedule, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; `from_json` gives an equal one."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> "Comparison":
+        """The inverse of `to_json`."""
+        columns = (tuple(fields[name]) for name in ("steps", "schedule", "constant"))
+        return Comparison(*columns, measure=fields["measure"])
+
+    def __str__(self) -> str:
+        rows = [f"{'step':>6}  {'schedule':>9}  {'constant':>9}  {'gain':>8}  ({self.measure})"]
+        table = zip(self.steps, self.schedule, self.constant, self.gain, strict=True)
+        return "\n".join([*rows, *(f"{k:>6}  {s:>9.2e}  {c:>9.2e}  {g:>8.3g}" for k, s, c, g in table)])
+
+
+# The schedule to use, the best constant, how they compare, and in words what is kept.
+Choice = tuple[Schedule, Schedule, Comparison, str]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule in blocks of θ given step by step, then a steady θ."""
+
+    name: str
+    blocks: list[Values]
+    steady: Values
+
+    def schedule(self, names: list[str], warm: bool) -> Schedule:
+        """As a Schedule."""
+        varying = {n: np.concatenate([np.zeros(0), *(b[n] for b in self.blocks)]) for n in names}
+        lengths = [len(b[names[0]]) for b in self.blocks]
+        return Schedule(varying, {n: float(self.steady[n][0]) for n in names}, warm=warm, blocks=lengths)
+
+
+class Walk:
+    """Mean log errors at the ends of the blocks and of some steady blocks after them; each schedule is run once."""
+
+    def __init__(self, learner: Learner, constant: Learned, blocks: list[Learned], steady: Learned):
+        self.learner = learner
+        self.constant = Candidate("the best constant", [], constant.theta)
+        self.learned = Candidate("the learned schedule", [block.theta for block in blocks], steady.theta)
+        self.lengths = [*map(len, blocks), *[learner.settings.block] * learner.recipe.near]
+        self.start, self.floor = learner.start(), learner.floor()
+        self.known: dict[str, np.ndarray] = {}
+
+    def is_behind(self) -> bool:
+        """Whether the constant is ahead of what was learned at the end of some block."""
+        return bool(np.any(self.errors(self.learned) > self.errors(self.constant)))
+
+    def errors(self, candidate: Candidate) -> np.ndarray:
+        """One mean log error for every block's end; below the floor all are equal, and what overflowed is infinite."""
+        if candidate.name not in self.known:
+            states, found = self.start, []
+            for number, length in enumerate(self.lengths):
+                if number < len(candidate.blocks):
+                    theta = candidate.blocks[number]
+                else:
+                    theta = {name: np.full(length, value[0]) for name, value in candidate.steady.items()}
+                states, errors = self.learner.advance(theta, states)
+                mean = float(np.mean(errors.metric))
+                found.append(max(mean, self.floor) if np.isfinite(mean) else np.inf)
+            self.known[candidate.name] = np.array(found)
+        return self.known[candidate.name]
+
+
+def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
+    """Choose what to keep: the best on average of the learned schedules that are nowhere behind the constant.
+
+    These are all blocks with their steady state, as they were learned or once more together; where both are behind at
+    some block's end, the first so many blocks and then the constant.
+    """
+    learner, blocks = walk.learner, walk.learned.blocks
+    names, constant = learner.names, walk.constant
+    if not has_factors(learner, constant):
+        # Its linear systems are singular in this precision: the package's own values are what is left.
+        usual = {h.name: np.array([h.default]) for h in learner.hyperparameters}
+        constant = Candidate("the defaults", [], usual)
+    limits = walk.errors(constant)
+    candidates = [walk.learned]
+    if joint is not None:
+        split = {n: np.split(joint.theta[n], np.cumsum([len(b[n]) for b in blocks])) for n in names}
+        pieces = [{n: split[n][i] for n in names} for i in range(len(blocks))]
+        steady = {n: split[n][-1] for n in names}
+        candidates.append(Candidate("the learned schedule, all blocks together", pieces, steady))
+
+    def is_good(candidate: Candidate) -> bool:
+        return bool(np.all(walk.errors(candidate) <= limits)) and has_factors(learner, candidate)
+
+    good = [c for c in candidates if is_good(c)]
+    if not good:
+        text = f"the first {{}} of {len(blocks)} learned blocks, then {constant.name}"
+        shorter = (Candidate(text.format(j), blocks[:j], constant.steady) for j in range(len(blocks), 0, -1))
+        good = [next((c for c in shorter if is_good(c)), constant)]
+    kept = min(good, key=lambda c: float(np.mean(walk.errors(c))))
+    steps = tuple(int(k) for k in np.cumsum(walk.lengths))
+    means = [tuple(float(v) for v in np.exp(walk.errors(c) / 2)) for c in (kept, constant)]
+    comparison = Comparison(steps, *means, measure=learner.task.algorithm.measure(learner.task.optimum))
+    return kept.schedule(names, warm), constant.schedule(names, False), comparison, kept.name
+
+
+def has_factors(learner: Learner, candidate: Candidate) -> bool:
+    """Whether a solver can be made of it: in single precision large penalties make linear systems singular."""
+    family = learner.task.family
+    if family.dtype == np.float64:
+        return True
+    try:
+        make_plan(learner.task.algorithm, family, candidate.schedule(learner.names, False))
+    except ValueError:
+        return False
+    return True
