@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep.algorithms.base import Algorithm
+from longstep.algorithms.pdhg import PDHG
 from longstep.families.base import Family
 
 
@@ -107,6 +108,7 @@ def _cases():
         shift = rng.normal(size=(N, 8)) * 0.3
         family = ls.QP(P, sp.csc_array(A), q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(8)), equilibrate=equilibrate)
         yield Case(f"osqp{suffix}", ls.OSQP(), family, shift)
+        yield Case(f"pdhg{suffix}", PDHG(), family, shift)
         P, A, b_, c = random_conic(5, CONES["mixed"])
         move = rng.normal(size=(N, 10)) * 0.1
         family = ls.Conic(P, A, CONES["mixed"], b=b_, c=c, parameter=ls.Affine(c=P), equilibrate=equilibrate)

@@ -133,7 +133,7 @@ def schedule_arrays(case, H):
     for h in case.hyperparameters:
         values = h.default * np.exp(0.3 * rng.normal(size=H + 1))
         values = 0.3 * rng.random(H + 1) if h.name == "momentum" else values
-        out[h.name] = np.clip(values, 0.1, 1.9) if h.name == "alpha" else values
+        out[h.name] = np.clip(values, 0.1, 1.9) if h.role == "relaxation" else values
     return {name: jnp.asarray(v) for name, v in out.items()}
 
 
@@ -203,7 +203,8 @@ def test_compilations_are_bounded(case):
     for k in range(3):
         solver.solve_batch(case.parameters * (1 + 0.01 * k), eps_abs=10.0**-k, max_iter=10 + k)
         solver.solve(case.parameters[0] * (1 + 0.01 * k), eps_rel=10.0**-k)
-    other = {**default, **({"alpha": 1.0} if "alpha" in default else {"step": 0.9 * default["step"]})}
+    other = default | {h.name: 0.9 * h.default for h in case.hyperparameters if h.role in ("step", "relaxation")}
+    assert other != default
     Solver(case.family, ls.Schedule({}, other), algorithm=case.algorithm).solve(case.parameters[0])
     assert size() == before
 

@@ -21,7 +21,7 @@ def wild_schedule(case, seed, blocks):
     varying = {}
     for h in case.hyperparameters:
         varying[h.name] = h.default * 10 ** rng.uniform(-2, 2, size=H) if h.default else rng.normal(size=H)
-        if h.name == "alpha":
+        if h.role == "relaxation":
             varying[h.name] = rng.uniform(0.01, 1.99, size=H)
     return ls.Schedule(varying, {h.name: h.default for h in case.hyperparameters}, blocks=blocks)
 

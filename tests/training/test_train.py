@@ -60,7 +60,7 @@ def theta_of(case, count, seed=0):
     theta = {}
     for h in case.hyperparameters:
         values = h.default * np.exp(0.2 * rng.normal(size=count)) if h.default else 0.2 * rng.random(count)
-        theta[h.name] = np.clip(values, 0.5, 1.8) if h.name == "alpha" else values
+        theta[h.name] = np.clip(values, 0.5, 1.8) if h.role == "relaxation" else values
     return theta
 
 

@@ -4,12 +4,14 @@ from ..families.base import Family
 from .base import Algorithm
 from .gradient import GradientDescent, HeavyBall
 from .osqp import OSQP
+from .pdhg import PDHG
 from .proximal import AcceleratedProximalGradient, ProximalGradient
 from .scs import SCS
 
 # Of the algorithms for a kind of family, the first is its default.
 REGISTERED: tuple[type[Algorithm], ...] = (
     OSQP,
+    PDHG,
     SCS,
     ProximalGradient,
     AcceleratedProximalGradient,
