@@ -106,7 +106,7 @@ def _referenced(family: Family, parameters: dict, notes: list[str], **options: A
     Residuals tell all of a constrained problem; of the others only the optimum does. Residuals alone may fall while the
     point stays away: optima are wanted in training all the same, but need not be the most accurate ones.
     """
-    if not hasattr(family, "m"):
+    if not family.m:
         return Dataset.from_parameters(family, parameters, **options), None
     try:
         return Dataset.from_parameters(family, parameters, references=["train"], accuracy=1e-6, **options), "both"

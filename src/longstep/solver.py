@@ -177,7 +177,7 @@ class Solver:
         if count == 0:
             raise ValueError("the batch is empty")
         if chunk is None:
-            numbers = self.family.n + 2 * getattr(self.family, "m", 0)
+            numbers = self.family.n + 2 * self.family.m
             chunk = batching.chunk(numbers, self.family.dtype.itemsize)
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
@@ -270,7 +270,7 @@ class Solver:
 
     def __repr__(self) -> str:
         f = self.family
-        rows = f", m={m}" if (m := getattr(f, "m", None)) is not None else ""
+        rows = f", m={f.m}" if f.m else ""
         return (
             f"Solver({type(f).__name__}(n={f.n}{rows}, {f.dtype}), {type(self.algorithm).__name__}, "
             f"{len(self.schedule)} step-varying steps)"
@@ -295,7 +295,7 @@ class Solver:
 
     def _start(self, warm: "Solution | Point", batch: tuple[int, ...]) -> Point:
         """A warm start as columns, checked."""
-        m = getattr(self.family, "m", 0)
+        m = self.family.m
         if not isinstance(warm, Solution | Point):
             raise TypeError(f"a warm start is a Solution or a Point(x, y, s), got {type(warm).__name__}")
 

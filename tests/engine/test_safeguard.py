@@ -62,14 +62,15 @@ def test_over_a_block_the_merit_does_not_grow(case, seed):
 def test_a_disastrous_block_is_undone(case):
     """Steps that blow up are taken back; instances that they do not touch run as if nothing was there."""
     schedule = wild_schedule(case, 0, [2, 2])
-    name = "step" if "step" in schedule.names else "alpha"
+    name = next(h.name for h in case.hyperparameters if h.role in ("step", "relaxation"))
+    L = getattr(case.family, "lipschitz", None)
     values = dict(schedule.varying)
-    values[name] = np.array([1.0, 1.0, 1.0, 1.0]) * (1e6 / case.family.lipschitz if name == "step" else 1.0)
+    values[name] = np.full(4, 1.0 if L is None else 1e6 / L)
     schedule = ls.Schedule(values, schedule.steady, blocks=[2, 2])
     guarded = ls.Solver(case.family, schedule, algorithm=case.algorithm)
     result = guarded.solve_batch(case.parameters, eps_abs=1e-6, eps_rel=1e-6, max_iter=20_000)
     assert result.solved.all()
-    if name == "step":
+    if L is not None:
         assert result.safeguarded.all()
         assert guarded.run(case.parameters, 4).safeguarded.all()
         short = guarded.solve_batch(case.parameters, steps=1)  # in the middle of a block

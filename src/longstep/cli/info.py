@@ -37,7 +37,7 @@ def _family(solver: Any) -> dict[str, Any]:
         "family": {
             "type": type(family).__name__,
             "unknowns": family.n,
-            "constraints": getattr(family, "m", 0),
+            "constraints": family.m,
             "dtype": str(family.dtype),
         },
         **{kind: {name: list(block.shape) for name, block in blocks.items()} for kind, blocks in kinds.items()},

@@ -65,7 +65,7 @@ def forecast(
     memory: 816 bytes for 51 steps, about 58.8 KiB while training
     """
     algorithm = default_algorithm(family) if algorithm is None else algorithm
-    n, m, size = family.n, getattr(family, "m", 0), family.dtype.itemsize
+    n, m, size = family.n, family.m, family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)
     one = numbers_kept(algorithm, family)
     longest = max(block_lengths(horizon, block), default=0)

@@ -29,6 +29,7 @@ class Family(eqx.Module):
 
     n: eqx.AbstractVar[int]
     dtype: eqx.AbstractVar[np.dtype]
+    m: eqx.AbstractVar[int]
 
     @abstractmethod
     def encode(self, parameters: Any) -> Any:

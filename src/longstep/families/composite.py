@@ -24,6 +24,7 @@ class Composite(Family):
     """
 
     n: int = eqx.field(static=True)
+    m: int = eqx.field(static=True, default=0, init=False)
     dtype: np.dtype = eqx.field(static=True)
     smooth: Differentiable
     g: Prox

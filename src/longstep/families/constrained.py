@@ -42,7 +42,6 @@ class Host:
 class ConstrainedFamily(NamedFamily):
     """What QP and Conic have in common: matrices, base values, and a parameter map in two forms."""
 
-    m: eqx.AbstractVar[int]
     matrices: eqx.AbstractVar[Matrices]
     parameter: eqx.AbstractVar[Affine | None]
     mapped: eqx.AbstractVar[WorkingMap | None]

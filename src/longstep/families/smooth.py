@@ -54,6 +54,7 @@ class Smooth(Differentiable):
     """
 
     n: int = eqx.field(static=True)
+    m: int = eqx.field(static=True, default=0, init=False)
     dtype: np.dtype = eqx.field(static=True)
     function: Callable = eqx.field(static=True)
     gradient_function: Callable = eqx.field(static=True)
@@ -171,6 +172,7 @@ class Quadratic(Differentiable, NamedFamily):
     """
 
     n: int = eqx.field(static=True)
+    m: int = eqx.field(static=True, default=0, init=False)
     dtype: np.dtype = eqx.field(static=True)
     matrix: Matrix
     lipschitz: float = eqx.field(static=True)

@@ -93,7 +93,7 @@ class About:
         return {
             "method": method,
             "algorithm": type(self.algorithm).__name__,
-            "family": {"type": type(family).__name__, "n": family.n, "m": getattr(family, "m", 0)},
+            "family": {"type": type(family).__name__, "n": family.n, "m": family.m},
             "family_hash": family.content_hash(),
             "data_hash": data_hash,
             "settings": settings,

@@ -275,7 +275,7 @@ class Experiment(ABC, Generic[F]):
         begin = perf_counter()
         method = entry.make()
         made = {"seconds": perf_counter() - begin, **_made(method)}
-        watched = _Watched(method, hasattr(self.family, "m"))
+        watched = _Watched(method, self.family.m > 0)
         with _c_output_to_stderr():
             options = {"timed": False, "progress": self.options.progress, "chunk": self.size.chunk}
             found = evaluate(watched, split, steps, name=entry.name, **options)
