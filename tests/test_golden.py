@@ -72,6 +72,18 @@ def test_solvers_keep_what_they_know(path):
     assert not solver.solve_batch(solver.seen.low[None], steps=1).outside.any()
 
 
+def test_families_of_functions_cannot_be_checked_any_more(tmp_path):
+    family = ls.Smooth(lambda z, x: ((z - x) ** 2).sum(), 2.0, 3)
+    with pytest.warns(UserWarning, match="cannot be checked"):
+        solver = ls.Solver.load(GOLDEN / "0.1" / "functions" / "smooth.longstep", family=family)
+    assert solver.schedule.steady == {"step": 0.3}
+    # What is saved now is checked again.
+    solver.save(tmp_path / "now.longstep")
+    ls.Solver.load(tmp_path / "now.longstep", family=family)
+    with pytest.raises(ValueError, match="not the one"):
+        ls.Solver.load(tmp_path / "now.longstep", family=ls.Smooth(lambda z, x: (z**2).sum(), 2.0, 3))
+
+
 def test_names_are_kept():
     path = GOLDEN / "0.1" / "qp.longstep"
     solver, stored = ls.Solver.load(path), expected(path)

@@ -53,6 +53,11 @@ def composite():
     return ls.Composite(family, ls.L1(0.5)), sampler
 
 
+def smooth():
+    """A family made of a Python function, which no file holds."""
+    return ls.Smooth(lambda z, x: ((z - x) ** 2).sum(), 2.0, 3)
+
+
 FAMILIES = {"qp": qp, "conic": conic, "quadratic": quadratic, "composite": composite}
 CERTIFIED = {"qp": (10, 1e-2), "conic": (10, 1e-2), "composite": (10, 1e-3)}
 GUARANTEED = {"qp": (), "conic": (), "quadratic": ([5, 10],), "composite": ()}
@@ -61,6 +66,8 @@ GUARANTEED = {"qp": (), "conic": (), "quadratic": ([5, 10],), "composite": ()}
 def main():
     """Write every file anew."""
     jax.config.update("jax_enable_x64", True)
+    (FOLDER / "functions").mkdir(exist_ok=True)
+    ls.Solver(smooth(), step=0.3).save(FOLDER / "functions" / "smooth.longstep")
     for name, make in FAMILIES.items():
         family, sampler = make()
         sizes = {"train": 20, "validation": 60, "test": 4}
