@@ -195,18 +195,23 @@ def test_spellings_of_one_table(tmp_path, content):
     np.testing.assert_array_equal(text(tmp_path, content), [[1, 0.0025], [-3, 4]])
 
 
-def test_one_column_alone_and_names_with_commas_without_quotes(tmp_path):
+def test_one_column_alone_and_names_with_commas(tmp_path):
     one = Layout([Block("a", np.array(0))], [])
     np.testing.assert_array_equal(text(tmp_path, "a\n1\n\n22\n", one), [[1], [22]])
     np.testing.assert_array_equal(text(tmp_path, "t;a\n1,5;22\n", one), [[22]])
     x = samples(2)
     rows = "\n".join(",".join(map(repr, row)) for row in np.insert(x, 13, x[:, 8], axis=1).tolist())
-    np.testing.assert_array_equal(text(tmp_path, f"{','.join(COLUMNS)},C[1,0]\n{rows}", LAYOUT), x)
+    quoted = ",".join(f'"{name}"' for name in [*COLUMNS, "C[1,0]"])
+    np.testing.assert_array_equal(text(tmp_path, f"{quoted}\n{rows}", LAYOUT), x)
     np.testing.assert_array_equal(
         text(tmp_path, f"{';'.join(COLUMNS)}\n{';'.join(map(repr, x[0].tolist()))}", LAYOUT), x[:1]
     )
     cube = Layout([Block("a", np.array([[[0]]])), Block("b", np.array(1))], [])
-    np.testing.assert_array_equal(text(tmp_path, "1],a[0,0,0],odd[1,b\n9,1,8,2\n", cube), [[1, 2]])
+    np.testing.assert_array_equal(text(tmp_path, '1],"a[0,0,0]",odd[1,b\n9,1,8,2\n', cube), [[1, 2]])
+    with pytest.raises(SamplesError, match=re.escape("line 2: a[0,0 is read as two columns; names with a comma need")):
+        text(tmp_path, "\na[0,0,0],b\n1,2\n", cube)
+    with pytest.raises(SamplesError, match=r'need quotes: "M\[0,0\]"'):
+        text(tmp_path, f"{','.join(COLUMNS)}\n{rows}", LAYOUT)
 
 
 def test_more_rows_than_are_held_at_a_time(tmp_path):
@@ -407,10 +412,13 @@ def test_tables_as_csv(tmp_path):
 
 
 def test_tables_as_npz_and_parquet(tmp_path):
-    write_table(tmp_path / "out.npz", MIXED)
+    with pytest.raises(ValueError, match=r"column called 'file' to an \.npz file: rename it, or write \.csv"):
+        write_table(tmp_path / "out.npz", MIXED)
+    columns = {name: column for name, column in MIXED.items() if name != "file"}
+    write_table(tmp_path / "out.npz", columns)
     with np.load(tmp_path / "out.npz") as file:
-        assert file.files == list(MIXED)
-        for name, column in MIXED.items():
+        assert file.files == list(columns)
+        for name, column in columns.items():
             assert file[name].dtype == column.dtype
             np.testing.assert_array_equal(file[name], column)
     pq = pytest.importorskip("pyarrow.parquet")

@@ -3,6 +3,7 @@
 import cvxpy as cp
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 import longstep as ls
@@ -128,6 +129,31 @@ def test_functions_are_hashed_by_what_they_do():
     assert make(1.0) != make(2.0)
     assert make(np.eye(2)) == make(np.eye(2))
     assert make(np.eye(2)) != make(2 * np.eye(2))
+
+
+def test_functions_are_hashed_by_their_text_or_their_key():
+    def hashed(function):
+        return ls.Smooth(function, 2.0, 2).content_hash()
+
+    def single(z, x):
+        return z @ z
+
+    def double(z, x):
+        return 2 * z @ z
+
+    single.__qualname__ = double.__qualname__ = "objective"
+    first, second = lambda z, x: z @ z, lambda z, x: 2 * z @ z  # fmt: skip
+    assert len({hashed(f) for f in (single, double, first, second)}) == 4
+    scope = {}
+    exec("def nowhere(z, x):\n    return z @ z", scope)
+    with pytest.raises(TypeError, match="its source is not to be found"):
+        hashed(scope["nowhere"])
+    scope["nowhere"].key = "squares"
+    named = hashed(scope["nowhere"])
+    double.key = "squares"
+    assert hashed(double) == named
+    double.key = "twice the squares"
+    assert hashed(double) != named
 
 
 def test_quadcopter_has_its_sizes():

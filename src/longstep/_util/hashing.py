@@ -1,7 +1,10 @@
 """Content hashes: equal exactly for equal data."""
 
 import hashlib
+import inspect
 import sys
+import textwrap
+import tokenize
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -46,7 +49,13 @@ def _feed(digest: Any, item: Any) -> None:
 
 
 def _feed_function(digest: Any, function: Any) -> None:
-    """A function by its code and all the data it reads (closure, defaults, globals, its object); never its address."""
+    """A function by its name, its source text and all the data it reads (closure, defaults, globals, its object).
+
+    Where the source is not to be found, and where the user prefers it, by the name that the user gave: `function.key`.
+    """
+    if isinstance(key := getattr(function, "key", None), str):
+        _feed(digest, ("key", key))
+        return
     name = getattr(function, "__qualname__", getattr(function, "__name__", ""))
     module = getattr(function, "__module__", None) or ""
     if name and module.split(".")[0] in _LIBRARIES:
@@ -59,8 +68,7 @@ def _feed_function(digest: Any, function: Any) -> None:
     code = getattr(function, "__code__", None)
     if code is None:
         raise TypeError(f"cannot hash {function!r}: use a plain function")
-    _feed(digest, ("function", function.__qualname__))
-    _feed_code(digest, code)
+    _feed(digest, ("function", function.__qualname__, *_source(function)))
     _feed(digest, tuple(cell.cell_contents for cell in function.__closure__ or ()))
     _feed(digest, (function.__defaults__ or (), function.__kwdefaults__ or {}))
     for name in sorted(_global_names(code) & set(function.__globals__)):
@@ -71,15 +79,23 @@ def _feed_function(digest: Any, function: Any) -> None:
         _feed(digest, (type(function.__self__).__qualname__, vars(function.__self__)))
 
 
+def _source(function: Any) -> tuple[str, int]:
+    """The text that a function was made of, and where in its first line it begins, which tells lambdas apart."""
+    is_lambda = function.__name__ == "<lambda>"
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
+        text = ""
+    # Code that was run from a string may claim lines of a file that are not its own.
+    if ("lambda" if is_lambda else f"def {function.__name__}") not in text:
+        raise TypeError(
+            f"cannot hash {function!r}: its source is not to be found. Define it in a file, or give it a name of your "
+            "own, another one whenever it does something else: function.key = 'my objective, version 1'"
+        )
+    columns = [start for _, _, start, _ in function.__code__.co_positions() if start] if is_lambda else []
+    return text, min(columns, default=0)
+
+
 def _global_names(code: Any) -> set[str]:
     nested = [c for c in code.co_consts if hasattr(c, "co_code")]
     return set(code.co_names).union(*map(_global_names, nested))
-
-
-def _feed_code(digest: Any, code: Any) -> None:
-    _feed(digest, (code.co_code, code.co_names))
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            _feed_code(digest, constant)
-        else:
-            _feed(digest, repr(constant))

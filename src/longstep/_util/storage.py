@@ -19,12 +19,16 @@ class FileFormatError(ValueError):
 
 
 def cache_folder(cache: "str | Path | bool", kind: str) -> Path | None:
-    """Where finished work of a kind is kept: True is the folder in LONGSTEP_CACHE, else ~/.cache/longstep."""
+    """Where finished work of a kind is kept: True is the folder in LONGSTEP_CACHE, else the user's cache folder.
+
+    That is ~/.cache/longstep (or where XDG_CACHE_HOME says) on Linux, ~/Library/Caches/longstep on macOS.
+    """
     if cache is False:
         return None
     if cache is True:
-        home = os.environ.get("LONGSTEP_CACHE")
-        return (Path(home) if home else Path.home() / ".cache" / "longstep") / kind
+        import platformdirs
+
+        return Path(os.environ.get("LONGSTEP_CACHE") or platformdirs.user_cache_dir("longstep", False)) / kind
     return Path(cache) / kind
 
 

@@ -1,6 +1,7 @@
 """Certificates: claims about unseen instances that anyone can verify again from the solver and the data."""
 
 import math
+import operator
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,7 @@ from ..evaluation.evaluate import Metric, evaluate, trained_instances
 from ..evaluation.method import Method
 from ..solver import Solver
 from .document import CertificateError, Document, number, text, texts, whole
-from .rates import steady_state_statement
+from .rates import says_the_same, steady_state_statement
 from .rounding import above, percent
 from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, required_samples, success_lower
 
@@ -281,7 +282,8 @@ def _differences(stated: Certificate, found: Certificate) -> str:
         if not (equal and a.tolerance == b.tolerance and abs(a.success - b.success) <= 1e-12):
             texts.append(f"it says {a}, found was {b}")
     for name in ("lower", "metric", "instances", "distinct", "split", "method", "measure", "convergence"):
-        if getattr(stated, name) != getattr(found, name):
+        same = says_the_same if name == "convergence" else operator.eq
+        if not same(getattr(stated, name), getattr(found, name)):
             texts.append(f"{name} is {getattr(stated, name)!r}, found was {getattr(found, name)!r}")
     return "; ".join(texts)
 

@@ -1,6 +1,7 @@
 """What is certain for every instance: worst-case rates on quadratics, and that the steady state converges."""
 
 import functools
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -162,6 +163,18 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
         sentence = f"{before} steady state of {name} converges, in exact arithmetic, {where}."
     condition = ", ".join(text for text, _ in checks)
     return SteadyStateStatement(not failed, sentence, condition, _theorem(algorithm, family))
+
+
+def says_the_same(stated: str | None, found: str | None) -> bool:
+    """Whether a text on convergence is the one found now; for one of 0.1 that said too much, with a warning."""
+    if stated == found:
+        return True
+    # 0.1 spoke of an optimum, which does not imply the primal-dual pair that SCS goes to.
+    former = (found or "").replace("with an optimal primal-dual pair", "with an optimum")
+    if stated != former.replace(" where there is one", ""):
+        return False
+    warnings.warn(f"longstep 0.1 promised too much of convergence. What holds: {found}", stacklevel=4)
+    return True
 
 
 def _theorem(algorithm: Algorithm, family: Family) -> str:

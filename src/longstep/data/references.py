@@ -59,7 +59,7 @@ def solve_references(
 
     QP and Conic go to Clarabel (a QP is then solved exactly on its active rows), Quadratic to the normal equations,
     Composite to accelerated proximal gradient and Newton on the active coordinates, Smooth to Newton. Finished
-    chunks are kept in `cache` (True: the folder in LONGSTEP_CACHE, else ~/.cache/longstep; False: none), so
+    chunks are kept in `cache` (True: the folder in LONGSTEP_CACHE, else the user’s cache folder; False: none), so
     a second call is instant and an interrupted one goes on where it was. `jobs` and any `joblib.parallel_config`
     around the call say where the work is done.
     """

@@ -30,7 +30,8 @@ def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N siz
     CSV and Parquet: the columns are named as `layout.columns`, in any order; other columns are ignored. Entries of a
     parameter that `layout.columns` leaves out (the lower triangle of a symmetric matrix, zeros outside a pattern) are
     not needed; where the file has them they must agree. Entries that a parameter does not have are refused. CSV is
-    UTF-8 with commas or semicolons between cells, and numbers have a decimal point; blank lines are skipped.
+    UTF-8 with commas or semicolons between cells, and numbers have a decimal point; blank lines are skipped. Names with
+    a comma (`C[0,1]`) stand in quotes where commas are between the cells.
 
     NPZ: one array for each parameter's name with a leading axis of instances (parameters without it are repeated), or
     one for each of `layout.columns`, or the single array `x` (N, size) where no parameter is called x.
@@ -85,6 +86,7 @@ def _read_csv(path: Path, layout: Layout) -> _Read:
                 before += 1
             delimiter = _delimiter(header, layout)
             names = _names(header, delimiter, strict=True)
+            _check_quotes(names, before)
             labels = _labels(names, layout)
             place = {name: j for j, name in enumerate(names)}
             places = [place[label] for label in labels]
@@ -109,14 +111,18 @@ def _delimiter(header: str, layout: Layout) -> str:
 
 
 def _names(header: str, delimiter: str, *, strict: bool) -> list[str]:
-    """The names in a header. `C[0,1]` may stand without quotes: what the comma took apart is put together again."""
-    names: list[str] = []
-    for cell in map(str.strip, next(csv.reader([header], delimiter=delimiter, strict=strict))):
-        if names and re.search(r"\[[\d,]+$", names[-1]) and re.fullmatch(r"\d+\]?", cell):
-            names[-1] += f",{cell}"
-        else:
-            names.append(cell)
-    return names
+    return [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter, strict=strict))]
+
+
+def _check_quotes(names: Sequence[str], line: int) -> None:
+    """Refuse a header in which the comma of `C[0,1]` is taken for the end of a cell."""
+    for first, second in itertools.pairwise(names):
+        if re.search(r"\[\d+$", first) and re.fullmatch(r"\d+\]?", second):
+            whole = f"{first},{second}"
+            raise SamplesError(
+                f'line {line}: {whole} is read as two columns; names with a comma need quotes: "{whole}". Or put '
+                "semicolons between the cells"
+            )
 
 
 def _numbers(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Float[np.ndarray, "rows places"]:
@@ -175,7 +181,8 @@ def _read_parquet(path: Path, layout: Layout) -> _Read:
 
 def _read_npz(path: Path, layout: Layout) -> _Read:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because NumPy leaves what it opened itself open where it is no archive.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return _from_arrays(layout, file.files, lambda name: _real(name, file)), None
     except SamplesError:
         raise

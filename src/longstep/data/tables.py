@@ -2,7 +2,6 @@
 
 import csv
 import io
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,13 +94,11 @@ def _parquet_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _npz_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
+    # NumPy takes these for arguments of its own.
+    if taken := {"file", "allow_pickle"}.intersection(columns):
+        raise ValueError(f"NumPy cannot write a column called {min(taken)!r} to an .npz file: rename it, or write .csv")
     buffer = io.BytesIO()
-    # By hand, because `np.savez` takes some names (file, allow_pickle) for its own arguments.
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, column in columns.items():
-            array = io.BytesIO()
-            np.lib.format.write_array(array, column, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), array.getvalue())
+    np.savez(buffer, allow_pickle=False, **columns)
     return buffer.getvalue()
 
 

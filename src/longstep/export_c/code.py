@@ -74,15 +74,15 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
             f"the factors need {linear.factors.size * width / 2**20:.0f} MiB; C code is written with up to "
             f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
         )
-    algorithm = emit.part(f"{problem.kind}.c").replace("@REFINE@", emit.part("refine.c"))
+    algorithm = emit.filled(f"{problem.kind}.c", refine=emit.part("refine.c"))
     source = "\n".join(
         [
-            '#include "longstep_.h"\n\n#include <float.h>\n#include <math.h>\n#include <string.h>\n',
+            f'#include "{prefix}.h"\n\n#include <float.h>\n#include <math.h>\n#include <string.h>\n',
             '#include "longstep_data.h"\n',
             algorithm,
             emit.part("driver.c"),
         ]
-    ).replace('"longstep_.h"', f'"{prefix}.h"')
+    )
     data = data_source(problem, linear, precision)
     ram, result = _memory(problem, width, linear.spare)
     return Code(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from importlib import resources
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ def vector_length(count: int, width: int) -> int:
 def part(name: str) -> str:
     """One of the C source parts of this package."""
     return resources.files("longstep.export_c").joinpath("c", name).read_text(encoding="utf-8")
+
+
+def filled(name: str, **values: Any) -> str:
+    """A part whose `${placeholders}` are given values, all of them; `$$` is a dollar."""
+    return Template(part(name)).substitute(values)
 
 
 def number(value: float, precision: str) -> str:

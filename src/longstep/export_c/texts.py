@@ -1,7 +1,5 @@
 """The files around the code: README, example, Makefile, CMakeLists."""
 
-import re
-
 import numpy as np
 
 from . import emit
@@ -16,16 +14,10 @@ def surroundings(code: Code, solver_hash: str, version: str) -> dict[str, str]:
     """By name, with the prefix of the code."""
     return {
         "main.c": _example(code),
-        "Makefile": _named(emit.part("Makefile"), code.prefix),
-        "CMakeLists.txt": _named(emit.part("CMakeLists.txt"), code.prefix),
+        "Makefile": emit.filled("Makefile", prefix=code.prefix),
+        "CMakeLists.txt": emit.filled("CMakeLists.txt", prefix=code.prefix),
         "README.md": _readme(code, solver_hash, version),
     }
-
-
-def _named(text: str, prefix: str) -> str:
-    """File and target names: `longstep_` alone is the prefix without its underscore."""
-    text = re.sub(r"longstep_(?=[.\s)\"]|$)", prefix, text)
-    return renamed(text.replace("liblongstep_", f"lib{prefix}"), prefix)
 
 
 def _example(code: Code) -> str:
@@ -33,8 +25,7 @@ def _example(code: Code) -> str:
     array = emit.reals("parameter", values, code.precision).replace("static const real", "static longstep_real", 1)
     if "INFINITY" in array:
         array = "\n#include <math.h>\n" + array
-    text = emit.part("main.c").replace("@EXAMPLE@", array)
-    return renamed(_named(text, code.prefix), code.prefix)
+    return renamed(emit.filled("main.c", prefix=code.prefix, example=array), code.prefix)
 
 
 def example_parameter(code: Code) -> np.ndarray:
@@ -84,10 +75,7 @@ def _readme(code: Code, solver_hash: str, version: str) -> str:
         "safeguard": _SAFEGUARDS[problem.safeguard],
         "hash": solver_hash[:16],
     }
-    text = emit.part("README.md")
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", str(value))
-    return text.replace("@p@", prefix).replace("@P@", prefix.upper())
+    return emit.filled("README.md", prefix=prefix, PREFIX=prefix.upper(), **values)
 
 
 _SAFEGUARDS = {

@@ -28,7 +28,7 @@ static void multiply_K(longstep_workspace *work, int32_t k, const real *restrict
 }
 #endif
 
-@REFINE@
+${refine}
 /* g and g'Rg, which depend on the factored hyperparameters alone. */
 static void solve_for_g(longstep_workspace *work, int32_t k)
 {

@@ -4,7 +4,7 @@
  *
  * FILE has the LONGSTEP_PARAMETERS entries of the parameter, separated by white space; without it a built-in example is
  * solved. STEPS asks for exactly so many steps. */
-#include "longstep_.h"
+#include "${prefix}.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 /* Not on the stack, which is small on microcontrollers. */
 static longstep_workspace work;
 static longstep_result result;
-@EXAMPLE@
+${example}
 int main(int argc, char **argv)
 {
     longstep_settings settings;

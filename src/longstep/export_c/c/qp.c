@@ -22,7 +22,7 @@ static void multiply_K(longstep_workspace *work, int32_t k, const real *restrict
 }
 #endif
 
-@REFINE@
+${refine}
 static void pull(const longstep_state *s, real rho, int32_t from, int32_t to, real *restrict t)
 {
     for (int32_t i = from; i < to; ++i) t[i] = s->y[i] + rho * (s->Aw[i] - s->z[i]);

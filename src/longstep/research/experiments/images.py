@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._util.storage import cache_folder
+
 # The files that hold each data set; the last one is what a download is kept as.
 _FILES = {"mnist": ("mnist.npz",), "emnist": ("emnist_digits.npz", "emnist_balanced.npz")}
 _OPENML = {
@@ -100,8 +102,9 @@ def _from_cache(name: str) -> Images | str:
 
 
 def _cache() -> Path:
-    home = os.environ.get("LONGSTEP_CACHE")
-    return (Path(home) if home else Path.home() / ".cache" / "longstep") / "images"
+    folder = cache_folder(True, "images")
+    assert folder is not None
+    return folder
 
 
 def _from_folder(name: str, folder: Path, kind: str) -> Images | None:
