@@ -1,6 +1,7 @@
 """What every rule of training is worth: one rule dropped at a time, on instances that training never saw.
 
-    python benchmarks/ablation.py [--families lasso …] [--rules "no stress test" …] [--seeds 2]
+    python benchmarks/ablation.py [--families lasso …] [--rules "no stress test" …] [--instances 10 60]
+                                   [--seeds 2]
 
 A rule is dropped by fields of the Recipe. Counts are iterations until an instance's error is at most 1e-3 and 1e-6
 (suboptimality for lasso and logistic regression, max(primal, dual) residual in the 2-norm for the others), over 200
@@ -201,8 +202,9 @@ def compare(rows, rule):
     return [*cells, spread]
 
 
-def tabulate(rows):
-    """One line for every rule: what its absence costs."""
+def tabulate(rows, count):
+    """One line for every rule: what its absence costs with so many training instances."""
+    rows = [row for row in rows if row["instances"] == count]
     columns = [Column("without the rule"), Column("same")]
     for tolerance in TOLERANCES:
         columns += [Column(f"{name} {tolerance:.0e}", "{:.3f}".format) for name in ("mean", "95%", "worst")]
@@ -213,7 +215,7 @@ def tabulate(rows):
         "Ratios to the whole recipe: above 1 the rule pays. `same`: how many schedules are the same bit for bit; "
         "`least…most`: of the means at 1e-06."
     )
-    return Table("One rule of training dropped at a time", tuple(columns), lines, note)
+    return Table(f"One rule of training dropped at a time, N = {count}", tuple(columns), lines, note)
 
 
 def main():
@@ -221,6 +223,7 @@ def main():
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--rules", nargs="*", choices=RULES, default=list(RULES))
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--instances", nargs="+", type=int, choices=(FEW, MANY), default=[FEW, MANY])
     parser.add_argument("--again", action="store_true", help="also measure what the JSON holds already")
     parser.add_argument("--out", type=Path, default=PATH)
     arguments = parser.parse_args()
@@ -228,9 +231,8 @@ def main():
     rows = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     for seed in range(arguments.seeds):
         for name in arguments.families:
-            used = {count for rule in arguments.rules for count in RULES[rule][0]}
-            runs = [(None, count) for count in sorted(used)]
-            runs += [(rule, count) for rule in arguments.rules for count in RULES[rule][0]]
+            chosen = [(rule, n) for rule in arguments.rules for n in RULES[rule][0] if n in arguments.instances]
+            runs = [*((None, n) for n in sorted({n for _, n in chosen})), *chosen]
             for rule, count in runs:
                 key = (name, rule, count, seed)
                 if not arguments.again and key in map(identify, rows):
@@ -239,7 +241,8 @@ def main():
                 rows = [r for r in rows if identify(r) != key] + [row]
                 arguments.out.write_text(json.dumps(rows, indent=1))
                 print(describe(row), flush=True)
-    print(tabulate(rows).text(150))
+    for count in arguments.instances:
+        print(tabulate(rows, count).text(150))
 
 
 if __name__ == "__main__":

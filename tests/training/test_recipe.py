@@ -5,6 +5,7 @@ import json
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import longstep as ls
 from longstep.training import recipe as module
 from longstep.training.recipe import Recipe
+from longstep.training.steady import list_neighbours
 
 A = np.random.default_rng(0).normal(size=(8, 6))
 FAMILY = ls.Composite(ls.Quadratic(A.T @ A, parameter=ls.Affine(q=-A.T)), ls.L1(0.4))
@@ -95,6 +97,15 @@ def test_no_number_of_training_stands_elsewhere():
         assert numbers <= {0.0, 1.0}, path.name
         assigned = [n for n in tree.body if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant)]
         assert {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)} <= {"_VERSION"}, path.name
+
+
+def test_the_neighbours_of_a_steady_state_are_the_recipes():
+    learner = SimpleNamespace(learned=["rho", "alpha"], factored={"rho", "sigma"}, recipe=Recipe(scales=(0.5,)))
+    constant, learned = {"rho": 2.0, "sigma": 1.0, "alpha": 1.0}, {"rho": 8.0, "sigma": 1.0, "alpha": 1.5}
+    found = list_neighbours(learner, constant, learned)  # type: ignore
+    assert found == [learned, constant, learned | {"rho": 4.0}, constant | {"rho": 1.0}]
+    learner.recipe = Recipe(scales=())
+    assert list_neighbours(learner, constant, learned) == [learned, constant]  # type: ignore
 
 
 @pytest.mark.parametrize(
