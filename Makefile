@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest fuzz lint docs bench maros throughput latency networks training ablation certificates parameters clean
+.PHONY: demo test test-slow test-lowest coverage fuzz lint docs bench maros throughput latency networks training ablation certificates parameters clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -20,6 +20,9 @@ test: $(READY)          ## the default tests, under 8 minutes on 2 cores
 
 test-slow: $(READY)     ## everything that takes minutes
 	$(RUN) -m pytest -m slow
+
+coverage: $(READY)      ## lines and branches that the default tests run
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow' --cov --cov-report=term
 
 fuzz: $(READY)          ## random bad input, files, exports and problems, for two minutes; SECONDS=600 SEED=1 for others
 	$(RUN) -m tests.fuzz --seconds $(or $(SECONDS),120) --seed $(or $(SEED),0)
@@ -68,4 +71,4 @@ networks: $(READY)      ## how many instances networks need beside a learned sch
 	$(RUN) benchmarks/networks.py
 
 clean:
-	rm -rf $(VENV) .venv-lowest out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest out .pytest_cache .ruff_cache .hypothesis .coverage

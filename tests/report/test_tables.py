@@ -13,15 +13,13 @@ from rich.console import Console
 from scipy import stats
 
 import longstep as ls
+from longstep._util.text import bound_above, bound_below, seconds_text
 from longstep.certificates.certificate import Certificate, Claim
 from longstep.certificates.sample import TOLERANCES
 from longstep.evaluation.evaluate import Evaluation
 from longstep.report.tables import (
     Column,
     Table,
-    _bound_above,
-    _bound_below,
-    _seconds,
     certificate_table,
     certified_against,
     comparison,
@@ -193,14 +191,14 @@ of the instances are distinct. The steady state converges."""
 
 @given(value=st.floats(1e-12, 1e9))
 def test_bounds_are_rounded_to_the_safe_side(value):
-    above, below = float(_bound_above(value)), float(_bound_below(value))
+    above, below = float(bound_above(value)), float(bound_below(value))
     assert value * (1 - 1e-12) <= above <= value * 1.0101
     assert value / 1.0101 <= below <= value * (1 + 1e-12)
 
 
 def test_powers_of_ten_stay_what_they_are():
     for power, value in zip(range(-10, 6), TOLERANCES[::10], strict=True):
-        assert _bound_above(value) == _bound_below(value) == f"1.00e{power}"
+        assert bound_above(value) == bound_below(value) == f"1.00e{power}"
 
 
 def test_certificates_against_further_instances():
@@ -262,8 +260,8 @@ def test_a_certificate_of_a_solver_holds_on_its_test_instances():
 
 def test_times_are_readable():
     shown = {2: "2 s", 0.9996: "1 s", 1.5e-3: "1.5 ms", 18.24e-6: "18.2 µs", 4.44e-8: "44.4 ns", 123.4: "123 s"}
-    assert {s: _seconds(s) for s in shown} == shown
-    assert _seconds(None) == ""
+    assert {s: seconds_text(s) for s in shown} == shown
+    assert seconds_text(None) == ""
 
 
 def test_cells_stay_on_one_line():

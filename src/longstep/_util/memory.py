@@ -6,6 +6,8 @@ from pathlib import Path
 
 import jax
 
+from .text import in_words
+
 
 def available() -> int:
     """Bytes that are free now: the accelerator's where there is one, else the machine's or its container's."""
@@ -46,11 +48,3 @@ def require(need: float, purpose: str, advice: str, limit: float | None = None) 
     most = 0.9 * available() if limit is None else limit
     if need > most:
         raise MemoryError(f"{purpose} needs {in_words(need)}, more than the {in_words(most)} that are free. {advice}")
-
-
-def in_words(size: float) -> str:
-    """Bytes with a unit."""
-    for unit, bytes_of in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= bytes_of:
-            return f"{size / bytes_of:.3g} {unit}"
-    return f"{size:.0f} bytes"

@@ -10,13 +10,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def duration(seconds: float) -> str:
-    """About how long, in words."""
-    if seconds < 90:
-        return f"about {seconds:.0f} s"
-    return f"about {seconds / 60:.0f} minutes" if seconds < 5400 else f"about {seconds / 3600:.0f} hours"
-
-
 class Bar:
     """A bar with a count and the time left; calling what `with` gives advances it and may say something new."""
 

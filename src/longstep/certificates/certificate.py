@@ -9,13 +9,13 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from .._util.text import above, percent
 from ..data.dataset import Split
 from ..evaluation.evaluate import Metric, evaluate, trained_instances
 from ..evaluation.method import Method
 from ..solver import Solver
 from .document import CertificateError, Document, number, text, texts, whole
 from .rates import says_the_same, steady_state_statement
-from .rounding import above, percent
 from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, required_samples, success_lower
 
 # Splits that something was chosen on, or that are kept to check certificates with.

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._util.text import above
 from .._util.versions import versions
 from ..families.smooth import Quadratic
 from ..solver import Solver
 from .document import CertificateError, Document, number, text, texts, whole
 from .performance import worst_case
 from .rates import SteadyStateStatement, guarded_rate, says_the_same, steady_state_statement, worst_case_rate
-from .rounding import above
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def doctor(cache: Cache = None, as_json: Json = False, quiet: Quiet = False) -> 
 
 
 def _text(found: dict[str, Any]) -> str:
-    from .._util.memory import in_words
+    from .._util.text import in_words
 
     works = "works" if found["float64"] else "does not work: longstep needs it, or families with dtype='float32'"
     cache = found["cache"]

@@ -47,7 +47,7 @@ def export_c(
     """
     with Output(as_json, quiet) as output:
         ls = library()
-        from .._util.memory import in_words
+        from .._util.text import in_words
 
         options = {"prefix": prefix, "precision": precision.value, "method": method.value, "overwrite": overwrite}
         export = ls.generate_c(ls.Solver.load(solver), out, **options)

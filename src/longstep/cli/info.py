@@ -75,7 +75,7 @@ def _certificate(ls: Any, solver: Any, path: Path) -> dict[str, Any] | None:
 
 
 def _text(fields: dict[str, Any], schedule: str) -> str:
-    from .._util.memory import in_words
+    from .._util.text import in_words
 
     family = fields["family"]
     lines = [

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._util.memory import in_words, require
-from .._util.progress import duration, say
+from .._util.memory import require
+from .._util.progress import say
+from .._util.text import duration, in_words
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
 from ..families.base import Family

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._util.text import percent
 from ..algorithms.registry import REGISTERED
 from ..certificates.certificate import Certificate
-from ..certificates.rounding import percent
 from ..evaluation.evaluate import FLOOR, Evaluation
 from ..schedules.schedule import Schedule
 from .style import COLOURS, DASHES, MARKERS, Entry

@@ -3,14 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from .._util.text import bound_above, bound_below, error_text, percent, reached_text, seconds_text, tolerance_text
 from ..certificates.certificate import Certificate, Claim
-from ..certificates.rounding import percent, shortened
 from ..evaluation.evaluate import TOLERANCES, Evaluation
 
 
@@ -137,10 +136,10 @@ def comparison(
     first, shortest = evaluations[0], min(e.iterations for e in evaluations)
     at = _counts(next((k for k in (50, 20) if k <= shortest), shortest) if at is None else at, shortest)
     several, timed = len({e.iterations for e in evaluations}) > 1, any(e.seconds is not None for e in evaluations)
-    columns = [Column("method"), *(Column(_tolerance(t), _reached) for t in tolerances)]
-    columns += [Column(f"{name} at {k}", _error) for k in at for name in ("95%", "max")]
+    columns = [Column("method"), *(Column(tolerance_text(t), reached_text) for t in tolerances)]
+    columns += [Column(f"{name} at {k}", error_text) for k in at for name in ("95%", "max")]
     columns += [Column("safeguarded", _ratio), *([Column("run for")] if several else [])]
-    columns += [Column("time", _seconds)] if timed else []
+    columns += [Column("time", seconds_text)] if timed else []
     rows = []
     for e in evaluations:
         chosen = _only(e, at)
@@ -167,20 +166,20 @@ def statistics_table(evaluation: Evaluation, at: "int | Iterable[int] | None" = 
     curves = {"geometric mean": chosen.geometric_mean, "median": chosen.median, "95%": chosen.quantile(0.95)}
     curves |= {"99%": chosen.quantile(0.99), "max": chosen.maximum}
     rows = tuple(zip(at, *(curve.tolist() for curve in curves.values()), strict=True))
-    columns = (Column("iterations"), *(Column(name, _error) for name in curves))
+    columns = (Column("iterations"), *(Column(name, error_text) for name in curves))
     return Table(f"{evaluation.name}: {evaluation.measure}, {described(evaluation)}", columns, rows)
 
 
 def certificate_table(certificate: Certificate) -> Table:
     """The claims of a certificate. Numbers are rounded so that they promise less, never more."""
     c = certificate
-    columns = [Column("iterations"), Column("below", _bound_above), Column("on at least", percent)]
+    columns = [Column("iterations"), Column("below", bound_above), Column("on at least", percent)]
     columns += [Column("violations", _ratio)]
     rows: list[tuple[Any, ...]] = [
         (x.iterations, x.tolerance, x.success, (x.violations, c.instances)) for x in c.claims
     ]
     if c.lower:
-        columns.append(Column("not below, on as many", _bound_below))
+        columns.append(Column("not below, on as many", bound_below))
         rows = [(*row, bound) for row, bound in zip(rows, c.lower, strict=True)]
     notes = [f"All hold together with confidence {c.confidence:.4g} ({c.bound} bounds), for independent instances."]
     notes += ["∞: nothing could be certified."] if any(math.isinf(x.tolerance) for x in c.claims) else []
@@ -207,7 +206,7 @@ def certified_against(certificate: Certificate, evaluation: Evaluation) -> Table
         rows.append((*shown, count / N >= claim.success, p))
     columns = (
         Column("iterations"),
-        Column("claim", lambda pair: f"{pair[0]} {(_bound_above if pair[0] == '<' else _bound_below)(pair[1])}"),
+        Column("claim", lambda pair: f"{pair[0]} {(bound_above if pair[0] == '<' else bound_below)(pair[1])}"),
         Column("certified", percent),
         Column("observed", percent),
         Column("instances", _ratio),
@@ -293,7 +292,7 @@ def _counts(at: "int | Iterable[int]", last: int) -> list[int]:
 def _tolerances(tolerances: Iterable[float]) -> list[float]:
     values = [float(t) for t in tolerances]
     positive = all(0 < t < math.inf for t in values)
-    if not values or not positive or len({_tolerance(t) for t in values}) < len(values):
+    if not values or not positive or len({tolerance_text(t) for t in values}) < len(values):
         raise ValueError(f"tolerances must be positive numbers that differ in three digits, got {values}")
     return values
 
@@ -304,41 +303,5 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _error(value: float, digits: int = 2, rounding: str = ROUND_HALF_EVEN) -> str:
-    """1.2e-3, always with so many digits; zero as 0."""
-    if not math.isfinite(value) or value == 0:
-        return "∞" if value == math.inf else f"{value:g}"
-    mantissa, exponent = f"{shortened(value, digits, rounding):.{digits - 1}e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
-def _tolerance(value: float) -> str:
-    """1e-3, 2.5e-3: with as few digits as it has, up to three."""
-    mantissa, exponent = _error(value, 3).split("e")
-    return f"{float(mantissa):g}e{exponent}"
-
-
-def _bound_above(value: float) -> str:
-    return _error(value, 3, ROUND_CEILING)
-
-
-def _bound_below(value: float) -> str:
-    return _error(value, 3, ROUND_FLOOR)
-
-
-def _reached(pair: tuple[int | None, int | None]) -> str:
-    first, stays = ("–" if k is None else str(k) for k in pair)
-    return first if first == stays else f"{first} ({stays})"
-
-
 def _ratio(pair: tuple[int, int]) -> str:
     return f"{pair[0]}/{pair[1]}"
-
-
-def _seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    seconds = float(f"{seconds:.3g}")
-    unit, name = next((u, n) for u, n in ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (0, "ns")) if seconds >= u)
-    value = seconds / (unit or 1e-9)
-    return f"{value:.0f} {name}" if value >= 100 else f"{value:.3g} {name}"

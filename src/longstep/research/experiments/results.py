@@ -9,6 +9,7 @@ import numpy as np
 
 from longstep import Certificate, Evaluation
 
+from ..._util.text import error_text, reached_text, seconds_text
 from ...evaluation.evaluate import FLOOR, TOLERANCES
 from ...families.conic import Conic
 from ...families.quadratic_program import QP
@@ -23,9 +24,9 @@ def iterations_table(results: Iterable[Result], title: str) -> Table:
     Methods may be on fewer instances, of which the first ones of the split, and for fewer iterations than others.
     """
     results = list(results)
-    columns = [Column("method"), *(Column(f"1e{round(math.log10(t))}", _reached) for t in TOLERANCES)]
+    columns = [Column("method"), *(Column(f"1e{round(math.log10(t))}", reached_text) for t in TOLERANCES)]
     columns += [Column("safeguarded"), Column("diverging"), Column("instances"), Column("run for")]
-    columns += [Column("per iteration", _seconds), Column("made in", _seconds)]
+    columns += [Column("per iteration", seconds_text), Column("made in", seconds_text)]
     rows = []
     for r in results:
         e = r.evaluation
@@ -132,7 +133,7 @@ def weights_table(experiment: Experiment, results: Iterable[Result]) -> Table:
         if r.made.get("weights") is not None
     ]
     rows.append(("a linear map from parameter to solution, d·n", d * family.n, None))
-    columns = (Column("what"), Column("numbers"), Column("training", _seconds))
+    columns = (Column("what"), Column("numbers"), Column("training", seconds_text))
     return Table("Weights", columns, tuple(rows))
 
 
@@ -151,22 +152,5 @@ def _trained(results: Iterable[Result]) -> float | None:
     return next((r.made.get("trained") for r in results if r.id == "learned"), None)
 
 
-def _reached(pair: tuple[int | None, int | None]) -> str:
-    first, stays = ("–" if k is None else str(k) for k in pair)
-    return first if first == stays else f"{first} ({stays})"
-
-
 def _error(value: float) -> str:
-    if math.isnan(value):
-        return ""
-    if not math.isfinite(value) or value == 0:
-        return "∞" if value == math.inf else "0"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
-def _seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    unit, name = next((u, n) for u, n in ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (0, "ns")) if seconds >= u)
-    return f"{seconds / (unit or 1e-9):.3g} {name}"
+    return "" if math.isnan(value) else error_text(value)

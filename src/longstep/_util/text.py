@@ -1,0 +1,93 @@
+"""Numbers as people read them: errors, bounds, percentages, times and bytes."""
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+
+
+def shortened(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
+    """A positive number with so many digits.
+
+    Twelve digits first: neither 1e-3 nor a power of ten out of `logspace` is meant to be a little more.
+    """
+    return Decimal(f"{value:.12e}").normalize(Context(prec=digits, rounding=rounding))
+
+
+def above(value: float) -> str:
+    """Three digits, rounded up: a certificate promises less than it could, never more.
+
+    >>> above(0.01234), above(1.2341e-7)
+    ('0.0124', '1.24e-7')
+    """
+    short = shortened(value, 3, ROUND_CEILING)
+    if not Decimal("1e-3") <= short < Decimal("1e6"):
+        return _scientific(f"{short.normalize():e}")
+    return f"{short:f}"
+
+
+def percent(fraction: float) -> str:
+    """A fraction in tenths of a per cent, rounded down: 99.96% is not all."""
+    return f"{math.floor(fraction * 1000 + 1e-9) / 10:g}%"
+
+
+def error_text(value: float, digits: int = 2, rounding: str = ROUND_HALF_EVEN) -> str:
+    """1.2e-3, always with so many digits; zero as 0."""
+    if not math.isfinite(value) or value == 0:
+        return "∞" if value == math.inf else f"{value:g}"
+    return _scientific(f"{shortened(value, digits, rounding):.{digits - 1}e}")
+
+
+def tolerance_text(value: float) -> str:
+    """1e-3, 2.5e-3: with as few digits as it has, up to three."""
+    mantissa, exponent = error_text(value, 3).split("e")
+    return f"{float(mantissa):g}e{exponent}"
+
+
+def bound_above(value: float) -> str:
+    """Three digits, rounded up, as `error_text` writes them."""
+    return error_text(value, 3, ROUND_CEILING)
+
+
+def bound_below(value: float) -> str:
+    """Three digits, rounded down, as `error_text` writes them."""
+    return error_text(value, 3, ROUND_FLOOR)
+
+
+def seconds_text(value: float | None) -> str:
+    """A time with three digits and its unit; nothing where there is none.
+
+    >>> seconds_text(0.0123456), seconds_text(123456e-9), seconds_text(None)
+    ('12.3 ms', '123 µs', '')
+    """
+    if value is None:
+        return ""
+    value = float(f"{value:.3g}")
+    unit, name = next((u, n) for u, n in ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (0, "ns")) if value >= u)
+    value = value / (unit or 1e-9)
+    return f"{value:.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
+
+
+def duration(value: float) -> str:
+    """About how long so many seconds are, in words."""
+    if value < 90:
+        return f"about {value:.0f} s"
+    return f"about {value / 60:.0f} minutes" if value < 5400 else f"about {value / 3600:.0f} hours"
+
+
+def in_words(count: float) -> str:
+    """Bytes with a unit."""
+    for unit, bytes_of in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= bytes_of:
+            return f"{count / bytes_of:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def reached_text(pair: tuple[int | None, int | None]) -> str:
+    """The iteration that first meets a tolerance and, where it is another one, that from which on it is met."""
+    first, stays = ("–" if k is None else str(k) for k in pair)
+    return first if first == stays else f"{first} ({stays})"
+
+
+def _scientific(text: str) -> str:
+    """Without a plus and zeros in the exponent."""
+    mantissa, exponent = text.split("e")
+    return f"{mantissa}e{int(exponent)}"
