@@ -179,8 +179,8 @@ def _conic(solver: Generated, family: Conic) -> Problem:
     _check_cones(cones)
     theta = common["theta"]
     first = np.unique(common["which"], return_index=True)[1]
-    zero = np.arange(family.m) < cones.zero
-    r_y = np.where(zero, theta["r_yz"][first, None], theta["r_ynz"][first, None])
+    equality = cones.equalities
+    r_y = np.where(equality, theta["r_yz"][first, None], theta["r_ynz"][first, None])
     E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
     everything = np.arange(family.m)
     places = {"b": everything, "c": np.arange(family.n)}
@@ -194,7 +194,7 @@ def _conic(solver: Generated, family: Conic) -> Problem:
         data=data,
         size=size,
         checks=True,
-        equality=zero,
+        equality=equality,
         place=everything,
         free=sp.csr_array((0, family.n)),
         free_place=np.zeros(0, int),
@@ -205,6 +205,12 @@ def _conic(solver: Generated, family: Conic) -> Problem:
 
 
 def _check_cones(cones: Cones) -> None:
+    for cone in cones.parts:
+        if cone.c_part is None:
+            raise ValueError(
+                f"C code is not written for the {cone.title} cone, of which this family has {len(cone.each)}. "
+                "Use the solver from Python"
+            )
     largest = max(cones.semidefinite, default=0)
     if largest > LARGEST_SEMIDEFINITE:
         raise ValueError(
