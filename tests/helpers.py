@@ -52,7 +52,10 @@ CONES = {
     "nonnegative": ls.Cones(nonnegative=14),
     "second_order": ls.Cones(second_order=(5, 3, 3, 1, 4)),
     "semidefinite": ls.Cones(semidefinite=(4, 2)),
+    "exponential": ls.Cones(exponential=4),
+    "power": ls.Cones(power=(0.3, 0.5, 0.5, 0.9)),
     "mixed": ls.Cones(zero=3, nonnegative=5, second_order=(4, 3), semidefinite=(3,)),
+    "all": ls.Cones(1, 2, (3,), (2,), exponential=2, power=(0.2, 0.7)),
 }
 
 

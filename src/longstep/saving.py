@@ -202,9 +202,7 @@ def _(family: QP, arrays: dict[str, np.ndarray]) -> dict:
 @_describe.register
 def _(family: Conic, arrays: dict[str, np.ndarray]) -> dict:
     _constrained(family, arrays, ("b", "c"))
-    k = family.cones
-    cones = {"zero": k.zero, "nonnegative": k.nonnegative}
-    cones |= {"second_order": list(k.second_order), "semidefinite": list(k.semidefinite)}
+    cones = family.cones.to_json()
     return {**_common(family), "type": "Conic", "equilibrate": family.host.equilibrate, "cones": cones}
 
 

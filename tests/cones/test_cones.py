@@ -1,5 +1,7 @@
 """Projections: property tests against the definition, and derivatives at the awkward points."""
 
+import json
+import pickle
 import subprocess
 import sys
 
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given
 
 import longstep as ls
-from longstep.cones.product import project_second_order, project_semidefinite, to_symmetric, to_triangle
+from longstep.cones.second_order import project_second_order
+from longstep.cones.semidefinite import project_semidefinite, to_symmetric, to_triangle
 
 from ..helpers import CONES
 
@@ -35,6 +38,14 @@ def inside(cones, v, tol=1e-9):
             X[r, c] = X[c, r] = value / (1 if r == c else np.sqrt(2))
         ok = ok and np.linalg.eigvalsh(X)[0] >= -tol
         i += rows
+    for _ in range(cones.exponential):
+        x, y, z = v[i : i + 3]
+        ok = ok and (y * np.exp(x / y) <= z + tol if y > 0 else y >= -tol and x <= tol and z >= -tol)
+        i += 3
+    for a in cones.power:
+        x, y, z = v[i : i + 3]
+        ok = ok and x >= -tol and y >= -tol and abs(z) <= max(x, 0) ** a * max(y, 0) ** (1 - a) + tol
+        i += 3
     return bool(ok)
 
 
@@ -126,6 +137,43 @@ def test_sizes_must_be_sensible():
         ls.Cones(zero=-1)
     with pytest.raises(ValueError, match="at least 1"):
         ls.Cones(second_order=(3, 0))
+    with pytest.raises(ValueError, match="non-negative integers"):
+        ls.Cones(exponential=-1)
+    for exponents in (0.0, 1.0, (0.5, -0.1), np.nan):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            ls.Cones(power=exponents)
+    with pytest.raises(TypeError, match=r"no cone 'octahedral'; the cones are zero, .*, power"):
+        ls.Cones(octahedral=3)
+
+
+@pytest.mark.parametrize("kind", CONES)
+def test_a_product_survives_json_and_pickle_and_says_what_it_is(kind):
+    cones = CONES[kind]
+    assert ls.Cones(**json.loads(json.dumps(cones.to_json()))) == cones
+    assert pickle.loads(pickle.dumps(cones)) == cones
+    assert eval(repr(cones), {"Cones": ls.Cones}) == cones
+    assert hash(cones) == hash(ls.Cones(**cones.to_json()))
+    assert len({repr(other) for other in CONES.values() if other == cones}) == 1
+
+
+def test_products_are_told_apart_and_old_ones_are_what_they_were():
+    """Files and hashes from before there were more than four kinds hold for what has no others."""
+    old = CONES["mixed"]
+    assert old.to_json() == {"zero": 3, "nonnegative": 5, "second_order": [4, 3], "semidefinite": [3]}
+    assert old.hashed() == (3, 5, (4, 3), (3,))
+    hashes = {c.hashed() for c in (*CONES.values(), ls.Cones(power=(0.3, 0.5)), ls.Cones(exponential=1))}
+    assert len(hashes) == len(CONES) + 2
+
+
+def test_rows_of_curved_cones_share_one_scale():
+    assert CONES["all"].blocks().tolist() == [0, 1, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8]
+    assert CONES["all"].equalities.tolist() == [True] + [False] * 20
+
+
+def test_every_row_of_a_product_goes_to_clarabel_once():
+    for cones in CONES.values():
+        _, order = cones.clarabel()
+        assert sorted(order) == list(range(cones.size))
 
 
 @pytest.mark.slow

@@ -103,7 +103,35 @@ def kinds(seed=7):
     return cp.Problem(cp.Minimize(cost), rows), sample
 
 
-PROBLEMS = {f.__name__: f for f in (portfolio, mpc, nnls, lasso, ball, semidefinite, offsets, kinds)}
+def entropy(seed=8):
+    """log, entr, kl_div and log_sum_exp, all of which CVXPY writes with exponential cones."""
+    rng = np.random.default_rng(seed)
+    z, c, p = cp.Variable(3, name="z"), cp.Parameter(3, name="c"), cp.Parameter(name="p")
+    prior = rng.dirichlet(np.ones(3))
+    gain = cp.sum(cp.entr(z)) - cp.sum(cp.kl_div(z, prior)) + cp.log(z[0] + p) + c @ z
+    rows = [cp.sum(z) == 1, cp.log_sum_exp(2 * z) <= 2.2]
+    return cp.Problem(cp.Maximize(gain), rows), lambda r: {"c": r.normal(size=3), "p": 0.5 + r.random()}
+
+
+def utility(seed=9):
+    """exp and logistic beside a quadratic cost, a second-order cone and a cone that is written out."""
+    A = np.random.default_rng(seed).normal(size=(4, 3))
+    z, b, t = cp.Variable(3, name="z"), cp.Parameter(4, name="b"), cp.Variable(name="t")
+    cost = cp.sum(cp.logistic(A @ z - b)) + 0.1 * cp.sum_squares(z) + cp.exp(z[0]) + t
+    rows = [cp.norm(z) <= 2, cp.ExpCone(z[1] - z[2], 1.0 + 0.1 * z[0], t)]
+    return cp.Problem(cp.Minimize(cost), rows), lambda r: {"b": r.normal(size=4)}
+
+
+def powers(seed=10):
+    """Power cones of several exponents."""
+    z, t, c = cp.Variable(3, name="z"), cp.Variable(2, name="t"), cp.Parameter(3, name="c", pos=True)
+    rows = [cp.PowCone3D(z[:2], z[1:], t, [0.3, 0.8]), cp.sum(z) <= 3]
+    cost = c @ z - t[0] - 2 * t[1] + 0.1 * cp.sum_squares(t)
+    return cp.Problem(cp.Minimize(cost), rows), lambda r: {"c": 0.2 + 0.3 * r.random(3)}
+
+
+_MAKERS = (portfolio, mpc, nnls, lasso, ball, semidefinite, offsets, kinds, entropy, utility, powers)
+PROBLEMS = {f.__name__: f for f in _MAKERS}
 
 
 def random_problem(seed):

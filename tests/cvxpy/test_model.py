@@ -51,7 +51,8 @@ def assert_data_equal_cvxpy(problem, model, x):
         own, _, _ = problem.get_problem_data(cp.SCS)
         rows, dims = dense(own["A"]), own["dims"]
         pairs = [(own["c"], data["c"][0]), (own["b"], data["b"][0])]
-        assert family.cones == ls.Cones(dims.zero, dims.nonneg, dims.soc, dims.psd)
+        further = {"exponential": dims.exp, "power": dims.p3d}
+        assert family.cones == ls.Cones(dims.zero, dims.nonneg, dims.soc, dims.psd, **further)
     P = np.zeros((family.n, family.n)) if own.get("P") is None else dense(own["P"])
     for ours, theirs in (*pairs, (P, family.P.toarray()), (rows, family.A.toarray())):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
@@ -129,7 +130,7 @@ def test_a_quadratic_program_as_a_cone_program():
 
 def test_forms_are_chosen():
     forms = {name: type(from_cvxpy(make()[0]).family) for name, make in PROBLEMS.items()}
-    conic = {"ball", "semidefinite", "kinds"}
+    conic = {"ball", "semidefinite", "kinds", "entropy", "utility", "powers"}
     assert forms == {name: ls.Conic if name in conic else ls.QP for name in PROBLEMS}
 
 
@@ -305,10 +306,6 @@ REFUSED = {
         r"parameter 'R' would change the matrix A.*`R @ x`.*constant",
     ),
     "matrix in a norm": (cp.norm1(R @ x - p), [], r"parameter 'R' would change the matrix A.*`R @ x`"),
-    "exponential": (cp.sum(cp.exp(x)) + p @ x, [], r"exp needs the exponential or the power cone"),
-    "logistic": (cp.sum(cp.logistic(x)) + p @ x, [], r"logistic needs the exponential"),
-    "exponential cone": (p @ x, [cp.ExpCone(x[0], x[1], x[2])], r"ExpCone needs"),
-    "power cone": (p @ x, [cp.PowCone3D(x[0], x[1], x[2], 0.3)], r"PowCone3D needs"),
     "equal names": (p @ x, [x >= cp.Parameter(3, name="p")], r"two parameters are called 'p'"),
     "no effect": (cp.sum_squares(x) + cp.sum(p), [x >= 1], r"no parameter changes"),
 }

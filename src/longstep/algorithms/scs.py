@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..cones.product import after
+from ..cones.semidefinite import after
 from ..families.base import Family
 from ..families.conic import Conic, ConicInstance
 from ..families.point import Point
@@ -93,11 +93,10 @@ class SCS(Splitting):
         return 1 / self._r_y(family, theta)
 
     def weighs_alike(self, family):  # noqa: D102
-        return family.cones.zero in (0, family.m)
+        return np.unique(family.cones.equalities).size < 2
 
     def _r_y(self, family: Conic, theta) -> Float[Array, " m"]:
-        zero = jnp.arange(family.m) < family.cones.zero
-        return jnp.where(zero, theta["r_yz"], theta["r_ynz"])
+        return jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
 
     def _r(self, family: Conic, theta) -> Float[Array, " n+m"]:
         return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])

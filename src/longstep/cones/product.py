@@ -1,142 +1,107 @@
-"""Projections onto products of cones: zero, nonnegative, second-order, positive semidefinite."""
+"""Products of cones: what a conic program asks of all its cones together."""
 
-import itertools
-import math
-import operator
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from ..linalg.matrix import product, two_norm
+from .base import Cone
+from .registry import KINDS
 
-
-def _sizes(sizes: Any) -> tuple[int, ...]:
-    return (sizes,) if isinstance(sizes, int) else tuple(operator.index(k) for k in sizes)
+# Every file and every hash has these, with no rows too; the others only where they have rows.
+_ALWAYS = ("zero", "nonnegative", "second_order", "semidefinite")
 
 
 class Cones(eqx.Module):
-    """K = {0}^zero × R₊^nonnegative × second-order cones × semidefinite cones, rows in this order.
+    """K = {0}^zero × R₊^nonnegative × second-order × semidefinite × exponential × power cones, rows in this order.
 
-    A second-order cone of size k is {(t, v): ‖v‖ ≤ t}, t first. A semidefinite cone of order k takes
-    k(k+1)/2 rows: the lower triangle by columns, off-diagonal entries times √2 (as in SCS).
+    - `zero`, `nonnegative`: the number of rows.
+    - `second_order`: the size of every cone {(t, v): ‖v‖ ≤ t}, t first.
+    - `semidefinite`: the order k of every matrix, which takes k(k+1)/2 rows: the lower triangle by columns,
+      off-diagonal entries times √2.
+    - `exponential`: the number of cones {(x, y, z): y·exp(x/y) ≤ z, y > 0}, closed, of three rows each.
+    - `power`: the exponent a, 0 < a < 1, of every cone {(x, y, z): xᵃ·y¹⁻ᵃ ≥ |z|, x, y ≥ 0} of three rows.
+
+    All conventions are SCS's. A size that was given is an attribute: `cones.second_order`.
+
+    >>> cones = Cones(zero=1, second_order=(3,), exponential=2)
+    >>> cones.size, cones.second_order, cones.power
+    (10, (3,), ())
     """
 
-    zero: int = eqx.field(static=True, default=0, converter=operator.index)
-    nonnegative: int = eqx.field(static=True, default=0, converter=operator.index)
-    second_order: tuple[int, ...] = eqx.field(static=True, default=(), converter=_sizes)
-    semidefinite: tuple[int, ...] = eqx.field(static=True, default=(), converter=_sizes)
+    kinds: tuple[Cone, ...] = eqx.field(static=True)
 
-    def __check_init__(self):
-        sizes = (self.zero, self.nonnegative, *self.second_order, *self.semidefinite)
-        if any(k < 0 for k in sizes):
-            raise ValueError(f"cone sizes must be non-negative integers, got {self!r}")
-        if any(k == 0 for k in (*self.second_order, *self.semidefinite)):
-            raise ValueError(f"second-order and semidefinite cones need a size of at least 1, got {self!r}")
+    def __init__(
+        self, zero: Any = 0, nonnegative: Any = 0, second_order: Any = (), semidefinite: Any = (), **further: Any
+    ):
+        given = {"zero": zero, "nonnegative": nonnegative, "second_order": second_order, "semidefinite": semidefinite}
+        given |= further
+        unknown = [name for name in given if name not in {kind.name for kind in KINDS}]
+        if unknown:
+            known = ", ".join(kind.name for kind in KINDS)
+            raise TypeError(f"there is no cone {', '.join(map(repr, unknown))}; the cones are {known}")
+        self.kinds = tuple(kind(given.get(kind.name, kind.empty)) for kind in KINDS)
+
+    def __getattr__(self, name: str) -> Any:
+        for kind in self.kinds if name in {kind.name for kind in KINDS} else ():
+            if kind.name == name:
+                return kind.sizes
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"Cones({', '.join(f'{cone.name}={cone.sizes!r}' for cone in self.parts)})"
+
+    @property
+    def parts(self) -> list[Cone]:
+        """The kinds of cones that have rows, in the order of the rows."""
+        return [cone for cone in self.kinds if cone.rows]
 
     @property
     def size(self) -> int:
         """The number of rows."""
-        return self.zero + self.nonnegative + sum(self.second_order) + sum(map(triangle, self.semidefinite))
+        return sum(cone.rows for cone in self.kinds)
 
-    def blocks(self) -> np.ndarray:
-        """A number for every row; rows of one second-order or semidefinite cone share theirs."""
-        separate = self.zero + self.nonnegative
-        sizes = [*self.second_order, *map(triangle, self.semidefinite)]
-        joint = np.repeat(np.arange(separate, separate + len(sizes)), sizes)
-        return np.concatenate([np.arange(separate), joint]).astype(int)
+    @property
+    def equalities(self) -> Bool[np.ndarray, " m"]:
+        """Which rows are equalities: those of the zero cone."""
+        return np.repeat([cone.equality for cone in self.kinds], [cone.rows for cone in self.kinds])
+
+    def blocks(self) -> Int[np.ndarray, " m"]:
+        """A number for every row; rows that must share one scale, as those of a second-order cone, share theirs."""
+        sizes = [rows for cone in self.kinds for rows in (cone.each if cone.joint else (1,) * cone.rows)]
+        return np.repeat(np.arange(len(sizes)), np.array(sizes, int))
 
     def project(self, v: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
         """Π_K(v)."""
-        return self._project(v, jnp.zeros_like(v[: self.zero]))
+        parts = [cone.project(part) for cone, part in self._split(v)]
+        return jnp.concatenate(parts) if parts else v
 
     def project_dual(self, v: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
-        """Π_K*(v): free on the zero-cone rows; the other cones are their own duals."""
-        return self._project(v, v[: self.zero])
+        """Π_K*(v), each cone onto its own dual."""
+        parts = [cone.project_dual(part) for cone, part in self._split(v)]
+        return jnp.concatenate(parts) if parts else v
 
-    def _project(self, v, zero_part):
-        parts, start = [zero_part], self.zero
-        parts.append(jnp.maximum(v[start : start + self.nonnegative], 0.0))
-        start += self.nonnegative
-        # Neighbours of equal size are projected together.
-        for k, group in itertools.groupby(self.second_order):
-            count = len(list(group))
-            cone = v[start : start + count * k].reshape(count, k, *v.shape[1:])
-            parts.append(project_second_order(cone).reshape(count * k, *v.shape[1:]))
-            start += count * k
-        for k, group in itertools.groupby(self.semidefinite):
-            count, rows = len(list(group)), triangle(k)
-            cone = after(v[start : start + count * rows], parts[-1]).reshape(count, rows, *v.shape[1:])
-            cone = to_triangle(project_semidefinite(to_symmetric(jnp.moveaxis(cone, 1, -1), k)))
-            parts.append(jnp.moveaxis(cone, -1, 1).reshape(count * rows, *v.shape[1:]))
-            start += count * rows
-        return jnp.concatenate(parts)
+    def _split(self, v: Float[Array, "m *N"]) -> list[tuple[Cone, Float[Array, "rows *N"]]]:
+        ends = np.cumsum([cone.rows for cone in self.parts])
+        return [(cone, v[end - cone.rows : end]) for cone, end in zip(self.parts, ends, strict=True)]
 
+    def clarabel(self) -> tuple[list[tuple[str, Any]], Int[np.ndarray, " m"]]:
+        """Clarabel's cones, each as its class and what it is made with, and our rows in their order."""
+        starts = np.cumsum([0, *(cone.rows for cone in self.parts)])
+        order = [start + cone.clarabel_order() for start, cone in zip(starts[:-1], self.parts, strict=True)]
+        return [pair for cone in self.parts for pair in cone.clarabel()], np.concatenate([np.arange(0), *order])
 
-def after(v: Float[Array, "k *N"], before: Float[Array, "l *N"]) -> Float[Array, "k *N"]:
-    """v, to be had only when `before` is there.
+    def scs(self) -> dict[str, Any]:
+        """The dictionary of cones of the package `scs`."""
+        return {cone.scs: cone.to_json() for cone in self.parts}
 
-    Two batched eigendecompositions that do not depend on each other can block each other for good on a CPU: each waits,
-    on a thread that the other needs, for its own pieces (seen with JAX 0.10.2 on two cores). Barriers of XLA are gone
-    before it plans the work; a product with zero is not.
-    """
-    return v + 0 * before[-1:] if before.shape[0] else v
+    def to_json(self) -> dict[str, Any]:
+        """The sizes by name, from which `Cones(**sizes)` makes the same product."""
+        return {cone.name: cone.to_json() for cone in self.kinds if cone.rows or cone.name in _ALWAYS}
 
-
-def triangle(k: int) -> int:
-    """Rows of a semidefinite cone of order k."""
-    return k * (k + 1) // 2
-
-
-def project_second_order(v: Float[Array, "count k *N"]) -> Float[Array, "count k *N"]:
-    """Onto {(t, u): ‖u‖ ≤ t}, along axis 1; finite derivatives everywhere, the apex included."""
-    t, u = v[:, :1], v[:, 1:]
-    norm = two_norm(jnp.moveaxis(u, 1, 0))[:, None]
-    inside, polar = norm <= t, norm <= -t
-    ratio = 0.5 * (1.0 + t / jnp.where(norm == 0, 1.0, norm))
-    boundary = jnp.concatenate([ratio * norm, ratio * u], axis=1)
-    return jnp.where(inside, v, jnp.where(polar, 0.0, boundary))
-
-
-def to_symmetric(v: Float[Array, "*B t"], k: int) -> Float[Array, "*B k k"]:
-    """The symmetric matrix of a scaled lower triangle by columns."""
-    place = np.zeros((k, k), int)
-    column, row = np.triu_indices(k)
-    place[row, column] = place[column, row] = np.arange(triangle(k))
-    scale = jnp.asarray(np.where(np.eye(k) > 0, 1.0, math.sqrt(0.5)), v.dtype)
-    return v[..., place] * scale
-
-
-def to_triangle(X: Float[Array, "*B k k"]) -> Float[Array, "*B t"]:
-    """The inverse of `to_symmetric`."""
-    column, row = np.triu_indices(X.shape[-1])
-    scale = jnp.asarray(np.where(row == column, 1.0, math.sqrt(2.0)), X.dtype)
-    return X[..., row, column] * scale
-
-
-@jax.custom_jvp
-def project_semidefinite(X: Float[Array, "*B k k"]) -> Float[Array, "*B k k"]:
-    """Onto the positive semidefinite matrices."""
-    values, vectors = jnp.linalg.eigh(X)
-    return product(vectors * jnp.maximum(values, 0.0)[..., None, :], jnp.swapaxes(vectors, -1, -2))
-
-
-@project_semidefinite.defjvp
-def _project_semidefinite_jvp(primals, tangents):
-    # Through divided differences of max(λ, 0): eigh's own derivative divides by λᵢ − λⱼ and is NaN at ties.
-    (X,), (dX,) = primals, tangents
-    values, vectors = jnp.linalg.eigh(X)
-    transposed = jnp.swapaxes(vectors, -1, -2)
-    positive = jnp.maximum(values, 0.0)
-    a, b = values[..., :, None], values[..., None, :]
-    mixed = (a > 0) != (b > 0)
-    difference = jnp.where(mixed, a - b, 1.0)
-    quotient = (positive[..., :, None] - positive[..., None, :]) / difference
-    divided = jnp.where(mixed, quotient, (a > 0).astype(X.dtype))
-    symmetric = 0.5 * (dX + jnp.swapaxes(dX, -1, -2))
-    out = product(vectors * positive[..., None, :], transposed)
-    inside = divided * product(product(transposed, symmetric), vectors)
-    return out, product(product(vectors, inside), transposed)
+    def hashed(self) -> tuple:
+        """What a content hash is made of."""
+        always = tuple(cone.sizes for cone in self.kinds if cone.name in _ALWAYS)
+        return *always, *((cone.name, cone.sizes) for cone in self.parts if cone.name not in _ALWAYS)

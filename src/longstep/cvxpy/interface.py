@@ -10,8 +10,6 @@ from typing import Any
 
 import cvxpy.settings as s
 import numpy as np
-from cvxpy.constraints.exponential import ExpCone
-from cvxpy.constraints.power import PowCone3D
 from cvxpy.error import SolverError
 from cvxpy.reductions.solution import Solution as CvxpySolution
 from cvxpy.reductions.solution import failure_solution
@@ -20,6 +18,7 @@ from cvxpy.reductions.solvers.conic_solvers.scs_conif import SCS
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from cvxpy.reductions.solvers.solver import Solver as CvxpySolver
 
+from ..cones.registry import KINDS
 from ..engine.solution import Solution, Status
 from .program import parameter_vector, structure
 
@@ -31,6 +30,7 @@ _STATUS = {
     Status.DUAL_INFEASIBLE: s.UNBOUNDED,
     Status.NUMERICAL_FAILURE: s.SOLVER_ERROR,
 }
+_CONES = {name for kind in KINDS for name in kind.cvxpy}
 _CITATION = """@article{sambharya2024learning,
   title = {Learning Algorithm Hyperparameters for Fast Parametric Convex Optimization},
   author = {Sambharya, Rajiv and Stellato, Bartolomeo},
@@ -153,6 +153,6 @@ class QPInterface(Interface, QpSolver):
 
 
 class ConicInterface(Interface, SCS):
-    """SCS's form: its order of cones, its vectors of semidefinite matrices, but none of the cones we lack."""
+    """SCS's form: its order of cones and of their rows, but none of the cones we lack."""
 
-    SUPPORTED_CONSTRAINTS = [cone for cone in SCS.SUPPORTED_CONSTRAINTS if cone not in (ExpCone, PowCone3D)]  # noqa: RUF012
+    SUPPORTED_CONSTRAINTS = [cone for cone in SCS.SUPPORTED_CONSTRAINTS if cone.__name__ in _CONES]  # noqa: RUF012

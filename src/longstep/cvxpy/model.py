@@ -232,6 +232,5 @@ def _numbers(family: "QP | Conic") -> dict[str, np.ndarray]:
     if family.parameter is not None:
         found |= {f"map of {name}": M.toarray() for name, M in family.parameter.matrices.items()}
     if isinstance(family, Conic):
-        k = family.cones
-        found["cones"] = np.array([k.zero, k.nonnegative, len(k.second_order), *k.second_order, *k.semidefinite])
+        found |= {f"cone {name}": np.array(sizes, float) for name, sizes in family.cones.to_json().items()}
     return found

@@ -21,6 +21,7 @@ from cvxpy.error import SolverError
 
 from .._util.hashing import content_hash
 from ..cones.product import Cones
+from ..cones.registry import KINDS
 from ..linalg.matrix import to_csr
 from .refusals import refuse_form, refuse_matrix
 
@@ -43,7 +44,7 @@ def compile_problem(problem: Any, interface: Any, form: str) -> Compiled:
         try:
             data, chain, inverse = problem.get_problem_data(interface)
         except SolverError as error:
-            raise refuse_form(problem, form, error) from error
+            raise refuse_form(form, error) from error
     return Compiled(data["param_prob"], chain, inverse)
 
 
@@ -108,7 +109,7 @@ def parametric(problem: Any, compiled: Compiled) -> Parametric:
     A = T_A[: m * n, [last]].reshape((m, n), order="F")
     dims = getattr(prog, "cone_dims", None)
     zero = sum(c.size for c in prog.constraints if type(c).__name__ == "Zero")
-    cones = Cones(zero, m - zero) if dims is None else Cones(dims.zero, dims.nonneg, dims.soc, dims.psd)
+    cones = Cones(zero, m - zero) if dims is None else of_dims(dims)
     return Parametric(
         P=to_csr(P),
         A=to_csr(A),
@@ -120,6 +121,11 @@ def parametric(problem: Any, compiled: Compiled) -> Parametric:
         m_d=T_q[[n], :last].toarray().ravel(),
         cones=cones,
     )
+
+
+def of_dims(dims: Any) -> Cones:
+    """The cones of CVXPY's dimensions of them."""
+    return Cones(**{kind.name: getattr(dims, kind.cvxpy_dims) for kind in KINDS})
 
 
 def _linear_cost(prog: Any) -> Any:
@@ -164,8 +170,10 @@ def structure(prog: Any) -> dict[str, str]:
     """
     last = prog.total_param_size
     layout = [(prog.param_id_to_col[p.id], _name(p), p.shape) for p in prog.parameters]
+    kinds = [(type(c).__name__, c.size) for c in prog.constraints]
+    exponents = [np.round(c.alpha.value, 9) for c in prog.constraints if hasattr(c, "alpha")]
     return {
-        "sizes": content_hash(prog.x.size, last, [(type(c).__name__, c.size) for c in prog.constraints]),
+        "sizes": content_hash(prog.x.size, last, kinds, *exponents),
         "parameters": content_hash(sorted(layout, key=lambda entry: entry[0])),
         "variables": content_hash([(_name(v), v.shape) for v in prog.variables]),
         "quadratic cost": "" if prog.P is None else _rounded(prog.P),

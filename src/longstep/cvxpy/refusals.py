@@ -7,12 +7,11 @@ from importlib.metadata import version
 from typing import Any
 
 import cvxpy as cp
-from cvxpy.atoms import EXP_ATOMS
 from cvxpy.atoms.affine.binary_operators import BinaryOperator
 from cvxpy.atoms.quad_form import QuadForm
 
-# Constraints that are cones longstep has no projection for.
-_CONES = ("ExpCone", "PowCone3D", "PowConeND")
+from ..cones.registry import KINDS
+
 _DPP = "https://www.cvxpy.org/tutorial/dpp/index.html"
 
 
@@ -40,19 +39,12 @@ def is_qp(problem: Any) -> bool:
     return problem.is_qp() and all(type(c).__name__ in plain for c in problem.constraints)
 
 
-def refuse_form(problem: Any, form: str, error: Exception) -> ValueError:
+def refuse_form(form: str, error: Exception) -> ValueError:
     """Why CVXPY could not bring the problem to this form."""
-    named = sorted({atom.__name__ for atom in problem.atoms() if atom in EXP_ATOMS})
-    named += sorted({type(c).__name__ for c in problem.constraints if type(c).__name__ in _CONES})
-    if named:
-        return ValueError(
-            f"{', '.join(named)} needs the exponential or the power cone, which longstep does not have: only zero, "
-            "nonnegative, second-order and semidefinite cones. Replace it, for example by a piecewise linear or "
-            "quadratic approximation"
-        )
     if form == "qp":
         return ValueError(f'the problem is not a quadratic program: use form="conic" or leave the form to us ({error})')
-    return ValueError(f"CVXPY cannot write the problem with second-order and semidefinite cones: {error}")
+    cones = ", ".join(kind.title for kind in KINDS)
+    return ValueError(f"CVXPY cannot write the problem with the cones that longstep has ({cones}): {error}")
 
 
 def refuse_matrix(problem: Any, parameter: Any, matrix: str) -> ValueError:

@@ -103,20 +103,16 @@ def _qp_error(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarr
 def conic_optimum(
     P: sp.csc_array,
     A: sp.csc_array,
-    cones: tuple[int, int, tuple, tuple],
+    cones: tuple[list[tuple[str, Any]], np.ndarray],
     b: np.ndarray,
     c: np.ndarray,
     what: str,
 ) -> Optimum:
-    """min ½x'Px + c'x, Ax + s = b, s ∈ K by Clarabel."""
+    """min ½x'Px + c'x, Ax + s = b, s ∈ K by Clarabel; its cones by name and size, and our rows in their order."""
     import clarabel
 
-    zero, nonnegative, second_order, semidefinite = cones
-    order = _semidefinite_order(zero + nonnegative + sum(second_order), semidefinite)
-    kinds = [clarabel.ZeroConeT(zero), clarabel.NonnegativeConeT(nonnegative)]
-    # A second-order cone of size one is the nonnegative half-line, and some releases of Clarabel refuse it.
-    kinds += [clarabel.SecondOrderConeT(k) if k > 1 else clarabel.NonnegativeConeT(1) for k in second_order]
-    kinds += [clarabel.PSDTriangleConeT(k) for k in semidefinite]
+    names, order = cones
+    kinds = [getattr(clarabel, name)(*() if size is None else (size,)) for name, size in names]
     x, dual, slack = _clarabel(P, c, sp.csc_array(A[order]), b[order], kinds, what)
     y, s = np.empty_like(dual), np.empty_like(slack)
     y[order], s[order] = dual, slack
@@ -126,18 +122,6 @@ def conic_optimum(
     quadratic, linear, support = x @ Px, c @ x, b @ y
     gap = abs(quadratic + linear + support) / (1 + max(abs(quadratic), abs(linear), abs(support)))
     return Optimum(x, y, s, float(0.5 * quadratic + linear), float(max(primal, stationary, gap)))
-
-
-def _semidefinite_order(start: int, sizes: tuple[int, ...]) -> np.ndarray:
-    """Our rows (lower triangles by columns) in Clarabel's order (upper triangles by columns)."""
-    parts = [np.arange(start)]
-    for k in sizes:
-        column, row = np.triu_indices(k)
-        ours = np.zeros((k, k), int)
-        ours[row, column] = ours[column, row] = start + np.arange(len(row))
-        parts.append(np.concatenate([ours[: j + 1, j] for j in range(k)]))
-        start += len(row)
-    return np.concatenate(parts)
 
 
 def _clarabel(P: Any, q: Any, A: Any, b: Any, cones: list, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -120,9 +120,8 @@ def _(family: QP):
 
 @_worker.register
 def _(family: Conic):
-    k = family.cones
-    cones = (k.zero, k.nonnegative, k.second_order, k.semidefinite)
-    return functools.partial(_solve_conics, sp.csc_array(family.P), sp.csc_array(family.A), cones), family.data
+    matrices = (sp.csc_array(family.P), sp.csc_array(family.A))
+    return functools.partial(_solve_conics, *matrices, family.cones.clarabel()), family.data
 
 
 @_worker.register

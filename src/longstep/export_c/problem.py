@@ -194,7 +194,7 @@ def _qp(solver: Generated, family: QP) -> Problem:
 def _conic(solver: Generated, family: Conic) -> Problem:
     common, cones = _common(solver, family), family.cones
     _check_cones(cones)
-    zero = np.arange(family.m) < cones.zero
+    equality = cones.equalities
     E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
     everything = np.arange(family.m)
     places = {"b": everything, "c": np.arange(family.n)}
@@ -206,7 +206,7 @@ def _conic(solver: Generated, family: Conic) -> Problem:
         data=data,
         size=size,
         checks=True,
-        equality=zero,
+        equality=equality,
         place=everything,
         free=sp.csr_array((0, family.n)),
         free_place=np.zeros(0, int),
@@ -220,6 +220,12 @@ _BACK_ENDS: dict[str | None, Callable[..., Problem]] = {"qp": _qp, "conic": _con
 
 
 def _check_cones(cones: Cones) -> None:
+    for cone in cones.parts:
+        if cone.c_part is None:
+            raise ValueError(
+                f"C code is not written for the {cone.title} cone, of which this family has {len(cone.each)}. "
+                "Use the solver from Python"
+            )
     largest = max(cones.semidefinite, default=0)
     if largest > LARGEST_SEMIDEFINITE:
         raise ValueError(

@@ -167,13 +167,11 @@ def _conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> li
         "one_over_d": 1 / d,
         "one_over_e": 1 / problem.e,
     }
-    parts = (
-        [emit.integers("int32_t", "second_order", cones.second_order), emit.part("cones.c")]
-        if cones.second_order
-        else []
-    )
-    if cones.semidefinite:
-        parts += [emit.integers("int32_t", "semidefinite", cones.semidefinite), emit.part("semidefinite.c")]
+    parts = []
+    for cone in cones.parts:
+        # What has no sizes of its own is a loop of project.c.
+        if cone.joint and cone.c_part is not None:
+            parts += [emit.integers("int32_t", cone.name, cone.sizes), emit.part(cone.c_part)]
     return [
         *(f"#define {name} {value}" for name, value in scalars.items()),
         *(emit.reals(name, value, precision) for name, value in vectors.items()),

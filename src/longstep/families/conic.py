@@ -31,11 +31,10 @@ class ConicInstance(eqx.Module):
 class Conic(ConstrainedFamily):
     """minimise ½x'Px + c'x subject to Ax + s = b, s ∈ K, with P, A, K shared and (b, c) the instance.
 
-    The rows of A follow the order of `Cones`: zero, nonnegative, second-order, semidefinite. `b`, `c` are base
-    values: an instance given as a dict needs only what differs from them. `parameter=Affine(…)` maps parameter
-    vectors to instances; with a `layout` that names their entries, parameters may be given, and solutions read, by
-    name. `equilibrate=False` turns scaling off. Residuals, tolerances, points and duals are
-    always in the user's units.
+    The rows of A follow the order of `Cones`. `b`, `c` are base values: an instance given as a dict needs only what
+    differs from them. `parameter=Affine(…)` maps parameter vectors to instances; with a `layout` that names their
+    entries, parameters may be given, and solutions read, by name. `equilibrate=False` turns scaling off. Residuals,
+    tolerances, points and duals are always in the user's units.
 
     >>> import numpy as np
     >>> family = Conic(np.eye(2), -np.eye(2), Cones(nonnegative=2), b=np.zeros(2), c=np.ones(2))
@@ -134,5 +133,4 @@ class Conic(ConstrainedFamily):
 
     def hashed(self) -> tuple:  # noqa: D102
         mapped = None if self.parameter is None else self.parameter.hashed()
-        cones = (self.cones.zero, self.cones.nonnegative, self.cones.second_order, self.cones.semidefinite)
-        return *self.host.hashed(), cones, mapped
+        return *self.host.hashed(), self.cones.hashed(), mapped

@@ -40,10 +40,9 @@ def ruiz(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Scalings (d, e, c) that bring the columns of [P A'; A 0] near ∞-norm one (Ruiz 2001).
 
-    `blocks` numbers the rows of A: rows with the same number share one scale, which keeps a second-order or
-    semidefinite cone a cone. `cost` is a typical linear term; with it (QP) the objective is scaled too, by
-    max(mean column norm of P, ‖cost‖∞) as OSQP does, which takes the norm of a zero cost to be 1; None (Conic)
-    leaves c = 1.
+    `blocks` numbers the rows of A: rows with the same number share one scale, which keeps their cone
+    what it is. `cost` is a typical linear term; with it (QP) the objective is scaled too, by max(mean column norm of
+    P, ‖cost‖∞) as OSQP does, which takes the norm of a zero cost to be 1; None (Conic) leaves c = 1.
     """
     m, n = A.shape
     d, e, c = np.ones(n), np.ones(m), 1.0

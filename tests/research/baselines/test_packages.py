@@ -79,6 +79,7 @@ def scs_directly(family, set_up_on, row, k, **settings):
     k_ = family.cones
     data = {"P": sp.csc_matrix(sp.triu(family.P)), "A": sp.csc_matrix(family.A), "b": set_up_on[0], "c": set_up_on[1]}
     cone = {"z": k_.zero, "l": k_.nonnegative, "q": list(k_.second_order), "s": list(k_.semidefinite)}
+    cone |= {"ep": k_.exponential, "p": list(k_.power)}
     options = {"linear_solver": "qdldl", **NEVER_SCS, **settings}
     solver = scs.SCS(data, cone, verbose=False, max_iters=k, **options)
     solver.update(b=row[0], c=row[1])
@@ -193,7 +194,7 @@ def test_osqp_without_its_rules_is_our_iteration():
     assert np.all(history.primal <= ours.primal + 1e-9)
 
 
-@pytest.mark.parametrize("kind", ["mixed", "second_order"])
+@pytest.mark.parametrize("kind", ["mixed", "second_order", "all"])
 @pytest.mark.parametrize("anderson", [0, 10])
 def test_scs_without_training_is_the_package_as_it_comes(kind, anderson):
     family = conic(kind)

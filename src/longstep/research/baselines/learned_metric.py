@@ -77,9 +77,9 @@ def _(algorithm: OSQP, family: QP, theta: dict[str, float]) -> tuple:
 
 @components.register
 def _(algorithm: SCS, family: Conic, theta: dict[str, float]) -> tuple:
-    # Projections onto second-order and semidefinite cones are Euclidean: one weight for a whole cone.
-    zero = np.arange(family.m) < family.cones.zero
-    return ("r_yz", "r_ynz"), np.where(zero, theta["r_yz"], theta["r_ynz"]), family.cones.blocks()
+    # Projections onto most cones are Euclidean: one weight for a whole cone.
+    values = np.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
+    return ("r_yz", "r_ynz"), values, family.cones.blocks()
 
 
 class _Gathers(Matrix):

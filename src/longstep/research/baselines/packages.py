@@ -261,18 +261,13 @@ class SCSPackage(CPackage):
 
     def _solver(self, first: Row, **settings: Any) -> Any:
         P, A = self._matrices
-        cones = self.family.cones
-        cone = {
-            "z": cones.zero,
-            "l": cones.nonnegative,
-            "q": list(cones.second_order),
-            "s": list(cones.semidefinite),
-        }
         # Its own factorization, where there is a choice: MKL Pardiso, which it would take, is slower on families of
         # this size, and on the robust Kalman filter residuals stop at 1e-9 with it, at 1e-11 without.
         chosen = {"linear_solver": "qdldl"} if hasattr(self._module, "LinearSolver") else {}
         data = {"A": A, **first} | ({"P": P} if P.nnz else {})
-        return self._module.SCS(data, cone, **{**chosen, **self.settings, "verbose": False, **settings})
+        return self._module.SCS(
+            data, self.family.cones.scs(), **{**chosen, **self.settings, "verbose": False, **settings}
+        )
 
     def _settle(self, rows: list[Row]) -> float:
         eps = _SETTLED_EPS

@@ -1,0 +1,91 @@
+"""What a cone is to the rest of the library: rows, two projections, and its names elsewhere."""
+
+import abc
+import operator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Array, Float
+
+
+@dataclass(frozen=True)
+class Cone(abc.ABC):
+    """All cones of one kind in a product, one below the other.
+
+    `sizes` is what `Cones` is given for them: a number, or a tuple with an entry for every cone. A new kind is a
+    subclass in a file of its own and a line in the registry.
+    """
+
+    sizes: Any
+
+    # The keyword of `Cones`, which is the name in files too, and what sentences call it.
+    name: ClassVar[str]
+    title: ClassVar[str]
+    # Whether the rows of one cone belong together, so that they must share one scale.
+    joint: ClassVar[bool] = True
+    # Whether it is {0}: its rows are equalities and their multipliers free.
+    equality: ClassVar[bool] = False
+    # The key of SCS's dictionary of cones; CVXPY's constraints, and its dimensions of them.
+    scs: ClassVar[str]
+    cvxpy: ClassVar[tuple[str, ...]]
+    cvxpy_dims: ClassVar[str]
+    # The file of the C code that projects; without one, C code is refused.
+    c_part: ClassVar[str | None] = None
+
+    # The sizes of no cones.
+    empty: ClassVar[Any] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "sizes", self.checked(self.sizes))
+
+    @staticmethod
+    @abc.abstractmethod
+    def checked(sizes: Any) -> Any:
+        """The sizes as a number or a tuple, which compare and hash; a ValueError where no cone has them."""
+
+    @property
+    @abc.abstractmethod
+    def each(self) -> tuple[int, ...]:
+        """The rows of every cone; where rows stand alone, they count as one."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of all cones."""
+        return sum(self.each)
+
+    @abc.abstractmethod
+    def project(self, v: Float[Array, "rows *N"]) -> Float[Array, "rows *N"]:
+        """Π_K(v)."""
+
+    def project_dual(self, v: Float[Array, "rows *N"]) -> Float[Array, "rows *N"]:
+        """Π_K*(v) = v + Π_K(−v) (Moreau 1962); a cone that knows more says so."""
+        return v + self.project(-v)
+
+    @abc.abstractmethod
+    def clarabel(self) -> list[tuple[str, Any]]:
+        """Clarabel's cones: the class and what it is made with."""
+
+    def clarabel_order(self) -> np.ndarray:
+        """Our rows in Clarabel's order."""
+        return np.arange(self.rows)
+
+    def to_json(self) -> Any:
+        """The sizes for a file, from which the cone can be made again."""
+        return list(self.sizes) if isinstance(self.sizes, tuple) else self.sizes
+
+
+def checked_count(sizes: Any) -> int:
+    """A number of rows or cones."""
+    number = operator.index(sizes)
+    if number < 0:
+        raise ValueError(f"cone sizes must be non-negative integers, got {sizes!r}")
+    return number
+
+
+def checked_orders(sizes: Any) -> tuple[int, ...]:
+    """The sizes of cones, or that of one."""
+    orders = (sizes,) if isinstance(sizes, int) else tuple(operator.index(k) for k in sizes)
+    if any(checked_count(k) == 0 for k in orders):
+        raise ValueError(f"second-order and semidefinite cones need a size of at least 1, got {orders!r}")
+    return orders

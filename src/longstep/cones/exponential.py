@@ -1,0 +1,144 @@
+"""The exponential cone."""
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .base import Cone, checked_count
+from .curved import find_root, largest, project_tangent
+
+
+class Exponential(Cone):
+    """{(x, y, z): y·exp(x/y) ≤ z, y > 0}, closed; the size is the number of cones."""
+
+    name: ClassVar[str] = "exponential"
+    title: ClassVar[str] = "exponential"
+    scs: ClassVar[str] = "ep"
+    cvxpy: ClassVar[tuple[str, ...]] = ("ExpCone",)
+    cvxpy_dims: ClassVar[str] = "exp"
+    empty: ClassVar[Any] = 0
+
+    checked = staticmethod(checked_count)
+
+    @property
+    def each(self):  # noqa: D102
+        return (3,) * self.sizes
+
+    @property
+    def rows(self):  # noqa: D102
+        return 3 * self.sizes
+
+    def project(self, v):  # noqa: D102
+        return project_exponential(v.reshape(self.sizes, 3, *v.shape[1:])).reshape(v.shape)
+
+    def clarabel(self):  # noqa: D102
+        return [("ExponentialConeT", None)] * self.sizes
+
+
+class _Place(NamedTuple):
+    """Where v/scale is: in the cone, in its polar, under its flat face, or off its curved face.
+
+    Off the curved face v = s·(ρ, 1, e^ρ) + u·(1, 1 − ρ, −e^−ρ) with s, u ≥ 0, a point of the cone and one of its polar.
+    """
+
+    v: Float[Array, "count 3 *N"]
+    scale: Float[Array, "count 1 *N"]
+    inside: Bool[Array, "count 1 *N"]
+    polar: Bool[Array, "count 1 *N"]
+    flat: Bool[Array, "count 1 *N"]
+    rho: Float[Array, "count *N"]
+    s: Float[Array, "count *N"]
+    u: Float[Array, "count *N"]
+
+
+@jax.custom_jvp
+def project_exponential(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 3 *N"]:
+    """Onto the exponential cone, along axis 1 (Friberg 2021); finite derivatives everywhere."""
+    return _projected(_locate(v))
+
+
+@project_exponential.defjvp
+def _project_exponential_jvp(primals, tangents):
+    (v,), (tangent,) = primals, tangents
+    place = _locate(v)
+    rho, s, u = place.rho, place.s, place.u
+    # The ray (ρ, 1, e^ρ) and the normal (1, 1 − ρ, −e^−ρ), without the larger of the two exponentials.
+    small, up, one = jnp.exp(-jnp.abs(rho)), rho > 0, jnp.ones_like(rho)
+    ray = jnp.stack([jnp.where(up, rho * small, rho), jnp.where(up, small, one), jnp.where(up, one, small)], axis=1)
+    normal = jnp.stack(
+        [jnp.where(up, one, small), jnp.where(up, 1 - rho, small * (1 - rho)), jnp.where(up, -small, -one)], axis=1
+    )
+    # d/dρ of the ray has this square at right angles to it, and distance · curvature is u/(s · square).
+    square = jnp.sum(normal**2, axis=1) / jnp.sum(ray**2, axis=1)
+    total = s * square + u
+    stays = jnp.where(total > 0, s * square / jnp.where(total > 0, total, 1.0), 0.0)
+    curved = project_tangent(ray, normal, stays, tangent)
+    keeps = place.v[:, 2:] > 0
+    face = jnp.concatenate([tangent[:, :1], 0 * tangent[:, 1:2], jnp.where(keeps, tangent[:, 2:], 0.0)], axis=1)
+    moved = jnp.where(place.flat, face, curved)
+    return _projected(place), jnp.where(place.inside, tangent, jnp.where(place.polar, 0.0, moved))
+
+
+def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
+    v, rho, s, u = place.v, place.rho, place.s, place.u
+    # Of z = s·e^ρ = z₀ + u·e^−ρ, the one that does not blow up an error of ρ.
+    small = jnp.exp(-jnp.abs(rho))
+    z = jnp.where(rho > 0, v[:, 2] + u * small, s * small)
+    curved = jnp.stack([s * rho, s, jnp.maximum(z, 0.0)], axis=1)
+    face = jnp.concatenate([v[:, :1], 0 * v[:, 1:2], jnp.maximum(v[:, 2:], 0.0)], axis=1)
+    found = jnp.where(place.inside, v, jnp.where(place.polar, 0 * v, jnp.where(place.flat, face, curved)))
+    return found * place.scale
+
+
+def _locate(v: Float[Array, "count 3 *N"]) -> _Place:
+    scale = largest(v)
+    v = v / scale
+    x, y, z = v[:, 0], v[:, 1], v[:, 2]
+    # Comparing logarithms, nothing overflows.
+    inside = (y > 0) & (z > 0) & (x / _positive(y) <= jnp.log(_positive(z)) - jnp.log(_positive(y)))
+    polar = (x > 0) & (z < 0) & (y / _positive(x) - 1 <= jnp.log(_positive(-z)) - jnp.log(_positive(x)))
+    flat = (x <= 0) & (y <= 0)
+    rho = _find_rho(x, y, z, inside, polar)
+    s, u = _weights(rho, x, y)
+    s, u = jnp.maximum(s, 0.0), jnp.maximum(u, 0.0)
+    return _Place(v, scale, inside[:, None], polar[:, None], flat[:, None], rho, s, u)
+
+
+def _find_rho(x: Array, y: Array, z: Array, inside: Array, polar: Array) -> Array:
+    """The ratio x/y of the projection off the curved face: where s·e^ρ − u·e^−ρ, which rises with ρ, is z."""
+    # Beyond these |ρ|, exponentials overflow and squares do.
+    most = 0.99 * math.log(float(jnp.finfo(x.dtype).max))
+    far = float(jnp.finfo(x.dtype).max) ** 0.3
+    # s > 0 and u > 0 bound ρ by the roots of their numerators.
+    s_zero = 1 - y / jnp.where(x == 0, 1.0, x)
+    u_zero = x / jnp.where(y == 0, 1.0, y)
+    low = jnp.maximum(jnp.where(x > 0, s_zero, -far), jnp.where(y < 0, u_zero, -far))
+    high = jnp.minimum(jnp.where(x < 0, s_zero, far), jnp.where(y > 0, u_zero, far))
+    low, high = jnp.clip(low, -far, far), jnp.clip(high, -far, far)
+    low, high = jnp.maximum(low, jnp.minimum(-most, high - 1)), jnp.minimum(high, jnp.maximum(most, low + 1))
+
+    def excess(rho):
+        s, u = _weights(rho, x, y)
+        up, down = jnp.exp(jnp.clip(rho, -most, most)), jnp.exp(jnp.clip(-rho, -most, most))
+        square = rho * rho - rho + 1
+        s_slope, u_slope = (x - s * (2 * rho - 1)) / square, (-y - u * (2 * rho - 1)) / square
+        return s * up - u * down - z, (s + s_slope) * up + (u - u_slope) * down
+
+    # Nothing to be found in cone and polar, but the limit from outside: compilers may decide twice, and differently,
+    # where a point on the boundary lies.
+    low, high = jnp.where(inside, high, low), jnp.where(polar, low, high)
+    return find_root(excess, low, jnp.maximum(low, high))
+
+
+def _weights(rho: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """The s and u of a ρ, by x and y alone."""
+    square = rho * rho - rho + 1
+    return ((rho - 1) * x + y) / square, (x - rho * y) / square
+
+
+def _positive(v: Array) -> Array:
+    """v where it is positive, else one: to divide by, or to take the logarithm of."""
+    return jnp.where(v > 0, v, 1.0)

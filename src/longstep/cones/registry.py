@@ -1,0 +1,18 @@
+"""The cones there are, in the order of their rows, which is SCS's: a new cone is a line here."""
+
+from .base import Cone
+from .exponential import Exponential
+from .nonnegative import Nonnegative
+from .power import Power
+from .second_order import SecondOrder
+from .semidefinite import Semidefinite
+from .zero import Zero
+
+KINDS: tuple[type[Cone], ...] = (
+    Zero,
+    Nonnegative,
+    SecondOrder,
+    Semidefinite,
+    Exponential,
+    Power,
+)

@@ -1,0 +1,54 @@
+"""The second-order cone."""
+
+import itertools
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..linalg.matrix import two_norm
+from .base import Cone, checked_orders
+
+
+class SecondOrder(Cone):
+    """{(t, u): ‖u‖ ≤ t}, t first, its own dual; a size is the number of rows."""
+
+    name: ClassVar[str] = "second_order"
+    title: ClassVar[str] = "second-order"
+    scs: ClassVar[str] = "q"
+    cvxpy: ClassVar[tuple[str, ...]] = ("SOC",)
+    cvxpy_dims: ClassVar[str] = "soc"
+    c_part: ClassVar[str | None] = "cones.c"
+
+    checked = staticmethod(checked_orders)
+
+    @property
+    def each(self):  # noqa: D102
+        return self.sizes
+
+    def project(self, v):  # noqa: D102
+        parts, start = [], 0
+        # Neighbours of equal size are projected together.
+        for k, group in itertools.groupby(self.sizes):
+            count = len(list(group))
+            cone = v[start : start + count * k].reshape(count, k, *v.shape[1:])
+            parts.append(project_second_order(cone).reshape(count * k, *v.shape[1:]))
+            start += count * k
+        return jnp.concatenate(parts)
+
+    def project_dual(self, v):  # noqa: D102
+        return self.project(v)
+
+    def clarabel(self):  # noqa: D102
+        # One of size one is the nonnegative half-line, and some releases of Clarabel refuse it.
+        return [("SecondOrderConeT" if k > 1 else "NonnegativeConeT", k) for k in self.sizes]
+
+
+def project_second_order(v: Float[Array, "count k *N"]) -> Float[Array, "count k *N"]:
+    """Onto {(t, u): ‖u‖ ≤ t}, along axis 1; finite derivatives everywhere, the apex included."""
+    t, u = v[:, :1], v[:, 1:]
+    norm = two_norm(jnp.moveaxis(u, 1, 0))[:, None]
+    inside, polar = norm <= t, norm <= -t
+    ratio = 0.5 * (1.0 + t / jnp.where(norm == 0, 1.0, norm))
+    boundary = jnp.concatenate([ratio * norm, ratio * u], axis=1)
+    return jnp.where(inside, v, jnp.where(polar, 0.0, boundary))
