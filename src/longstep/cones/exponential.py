@@ -93,6 +93,7 @@ def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
     return found * place.scale
 
 
+@jax.jit
 def _locate(v: Float[Array, "count 3 *N"]) -> _Place:
     scale = largest(v)
     v = v / scale
