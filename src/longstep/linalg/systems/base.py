@@ -28,14 +28,14 @@ class LinearSystem(Factored):
     """A back end: which operators it takes, at what cost, and what is cached for one of them."""
 
     @classmethod
-    @abstractmethod
     def fits(cls, pattern: Pattern) -> bool:
-        """Whether it can take operators of this pattern."""
+        """Whether it can take operators of this pattern; by default of any."""
+        return True
 
     @classmethod
-    @abstractmethod
     def size(cls, pattern: Pattern) -> int:
-        """How many numbers are kept for one operator."""
+        """How many numbers are kept for one operator; by default those of a dense matrix."""
+        return pattern.n**2
 
     @classmethod
     @abstractmethod

@@ -21,16 +21,6 @@ class Cholesky(LinearSystem):
 
     @override
     @classmethod
-    def fits(cls, pattern: Pattern) -> bool:
-        return True
-
-    @override
-    @classmethod
-    def size(cls, pattern: Pattern) -> int:
-        return pattern.n**2
-
-    @override
-    @classmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
         # Factoring runs at a third of the speed of products, substitution with many right-hand sides at a fourth.
         return pattern.n**3 + 8.0 * pattern.n**2 * solves

@@ -24,16 +24,6 @@ class Inverse(LinearSystem):
 
     @override
     @classmethod
-    def fits(cls, pattern: Pattern) -> bool:
-        return True
-
-    @override
-    @classmethod
-    def size(cls, pattern: Pattern) -> int:
-        return pattern.n**2
-
-    @override
-    @classmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
         # Cholesky, the inverse of its root and their product, at a third of the speed of long products.
         return 6.0 * pattern.n**3 + 2.0 * pattern.n**2 * solves
