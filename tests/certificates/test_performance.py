@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import longstep as ls
+from longstep.algorithms.gradient import estimate_gradient_steps
 from longstep.certificates import performance
 from longstep.certificates.performance import Criterion, worst_case, worst_case_curve
 from longstep.certificates.rates import interval_rate
@@ -238,7 +239,7 @@ def worst_function(t):
     the inequalities allow. Whatever the Gram matrix, this is a function of the class.
     """
     estimation = performance._Estimation(0.0, len(t) + 2)
-    gram = estimation.solve(*performance._gradient(estimation, [{"step": s} for s in t])["objective"]()).gram
+    gram = estimation.solve(*estimate_gradient_steps(estimation, [{"step": s} for s in t])["objective"]()).gram
     lengths = np.sqrt(np.diag(gram))
     values, vectors = np.linalg.eigh(gram / np.outer(lengths, lengths))
     root = lengths[:, None] * vectors * np.sqrt(np.where(values > 1e-6, values, 0))
@@ -333,7 +334,7 @@ def test_nothing_is_claimed_that_is_not_proved(monkeypatch):
 
     monkeypatch.setattr(performance._Program, "bound", spy)
     estimation = performance._Estimation(0.0, 5)
-    found = estimation.solve(*performance._gradient(estimation, [{"step": 1.0}])["objective"]())
+    found = estimation.solve(*estimate_gradient_steps(estimation, [{"step": 1.0}])["objective"]())
     assert 1 / 6 - 1e-6 < found.lower < 1 / 6 + 1e-9
     assert 1 / 6 <= found.upper < 1 / 6 + 1e-6
     program, multipliers = seen[-1]

@@ -73,7 +73,15 @@ def test_a_problem_with_logarithms_is_learned_and_saved(tmp_path):
     names = {"train": 6, "validation": 4}
     data = ls.Dataset.sample(model.family, lambda r: model.stack(sample(r)), names, cache=False, progress=False)
     trained = ls.train(
-        model.family, data.train, horizon=6, block=3, iterations=15, starts=1, cache=False, progress=False
+        model.family,
+        data.train,
+        horizon=3,
+        block=3,
+        iterations=15,
+        starts=1,
+        candidates=10,
+        cache=False,
+        progress=False,
     )
     solver, vanilla = ls.Solver(model.family, trained.schedule), ls.Solver(model.family)
     parameters = data.train.parameters

@@ -82,6 +82,13 @@ def test_conic_optima_agree_with_cvxpy(kind):
             for r in range(j, k):
                 constraints.append(s[i] == X[r, j] * (1 if r == j else np.sqrt(2)))
                 i += 1
+    for _ in range(cones.exponential):
+        constraints.append(cp.constraints.ExpCone(s[i], s[i + 1], s[i + 2]))
+        i += 3
+    for a in cones.power:
+        constraints.append(cp.constraints.PowCone3D(s[i], s[i + 1], s[i + 2], a))
+        i += 3
+    assert i == cones.size
     problem = cp.Problem(cp.Minimize(0.5 * cp.quad_form(x, cp.psd_wrap(P)) + c @ x), constraints)
     problem.solve(solver=cp.CLARABEL)
     np.testing.assert_allclose(o.value[0], problem.value, rtol=1e-6, atol=1e-6)

@@ -18,6 +18,9 @@ from longstep.research.experiments.experiment import Options
 from longstep.research.experiments.parts import Parts
 from longstep.research.experiments.reproduce import NAMES, reproduce
 
+# One experiment of each kind by default: in closed form, proximal, conic. The others are much like them.
+QUICK = ("ridge", "lasso", "kalman")
+SOME = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES]
 IID = [name for name in NAMES if name != "kalman"]
 CONSTRAINED = ("deblurring", "kalman", "maxcut")
 
@@ -40,11 +43,11 @@ def image_folder(tmp_path_factory, request):
 
 
 # Networks take longest to compile; of these families their rows are among the slow tests.
-WITHOUT = ("logistic", "deblurring", "kalman", "maxcut")
+WITHOUT = ("lasso", "logistic", "deblurring", "kalman", "maxcut")
 
 
 class Runs:
-    """Every experiment is run once for all tests, four of them without their networks."""
+    """Every experiment is run once for all tests, all but ridge without their networks."""
 
     def __init__(self, folder, data):
         self.folder, self.data, self.found = folder, data, {}
@@ -70,7 +73,7 @@ def runs(tmp_path_factory, image_folder):
     return Runs(tmp_path_factory.mktemp("reproduced"), image_folder)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_files(name, runs):
     found, folder = runs(name), runs.folder / name
     written = {path.relative_to(folder).as_posix() for path in found.files}
@@ -94,7 +97,7 @@ def test_files(name, runs):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("kalman", "maxcut") else ()) for n in NAMES]
+    "name", [pytest.param(n, marks=() if n in ("ridge", "lasso") else pytest.mark.slow) for n in NAMES]
 )
 def test_the_written_solver_is_the_evaluated_one(name, runs):
     found, folder = runs(name), runs.folder / name
@@ -115,7 +118,7 @@ def prepared(name, runs):
     return module.Reproduction(runs.options(), Parts(runs.folder / name / "parts"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_learned_is_ahead_of_vanilla_and_nothing_is_nan(name, runs):
     results = {r.id: r.evaluation for r in runs(name).results}
     for e in results.values():
@@ -130,7 +133,7 @@ def test_learned_is_ahead_of_vanilla_and_nothing_is_nan(name, runs):
     assert runs(name).results[0].diverging == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_methods_are_those_of_the_publication(name, runs):
     ids = [entry.id for entry in prepared(name, runs).entries()]
     assert [r.id for r in runs(name).results] == [i for i in ids if name not in WITHOUT or i[:2] not in ("l2", "lm")]
@@ -147,7 +150,7 @@ def test_methods_are_those_of_the_publication(name, runs):
     assert more[name] <= set(ids)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_a_second_run_computes_nothing(name, runs, monkeypatch):
     first, folder = runs(name), runs.folder / name
     before = {path: path.stat().st_mtime_ns for path in (folder / "parts").iterdir()}
@@ -164,7 +167,7 @@ def test_a_second_run_computes_nothing(name, runs, monkeypatch):
     assert [t.to_json() for t in again.tables] == [t.to_json() for t in first.tables]
 
 
-@pytest.mark.parametrize("name", IID)
+@pytest.mark.parametrize("name", [param for param in SOME if param.values[0] in IID])
 def test_certificates_hold_on_the_test_instances(name, runs):
     found = runs(name)
     certificate = ls.Certificate.load(runs.folder / name / "certificate.json")
@@ -178,7 +181,7 @@ def test_certificates_hold_on_the_test_instances(name, runs):
         assert inside >= 0.95 * len(values)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_weights(name, runs):
     found, experiment = runs(name), prepared(name, runs)
     table = next(table for table in found.tables if table.title == "Weights")
