@@ -26,7 +26,7 @@ settings.load_profile("longstep")
 
 
 # The files that take longest, longest first.
-_LONG = ("test_reproduce", "test_solver", "test_laws", "test_cli", "test_structure", "test_cvxpy", "test_devices")
+_LONG = ("test_reproduce", "test_solver", "test_laws", "test_cli", "test_structure", "test_model", "test_batching")
 
 
 def pytest_collection_modifyitems(items):

@@ -93,7 +93,6 @@ def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
     return found * place.scale
 
 
-@jax.jit
 def _locate(v: Float[Array, "count 3 *N"]) -> _Place:
     scale = largest(v)
     v = v / scale

@@ -85,7 +85,6 @@ def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
     return jnp.where(place.inside, place.v, jnp.where(place.polar, 0 * place.v, curved)) * place.scale
 
 
-@jax.jit
 def _locate(v: Float[Array, "count 3 *N"], a: Float[Array, "count *N"]) -> _Place:
     scale = largest(v)
     v = v / scale
