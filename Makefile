@@ -15,7 +15,7 @@ $(READY): pyproject.toml
 demo: $(READY)          ## run the main job on a built-in problem; pictures go to out/demo
 	$(VENV)/bin/longstep demo --out out/demo
 
-test: $(READY)          ## the default tests, under 8 minutes on 2 cores
+test: $(READY)          ## the default tests: some minutes on 2 cores, longer the first time
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 test-slow: $(READY)     ## everything that takes minutes

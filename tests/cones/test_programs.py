@@ -13,7 +13,7 @@ TIGHT = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 100_000}
 
 
 @pytest.mark.parametrize("kind", ["exponential", "power", "all"])
-@pytest.mark.parametrize("equilibrate", [True, False])
+@pytest.mark.parametrize("equilibrate", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_duals_are_clarabels_and_lie_in_the_dual_cone(kind, equilibrate):
     """A dual projected onto a cone that is not its own would lie in the wrong one."""
     cones = CONES[kind]
@@ -30,7 +30,7 @@ def test_duals_are_clarabels_and_lie_in_the_dual_cone(kind, equilibrate):
     assert abs(solution.s @ solution.y) < 1e-6
 
 
-@pytest.mark.parametrize("equilibrate", [True, False])
+@pytest.mark.parametrize("equilibrate", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_infeasible_and_unbounded_exponential_programs(equilibrate):
     # (x, 1, −1) is in no exponential cone; of (x, 1, e) it is all x ≤ 1, so that −x has an infimum and x has none.
     A = np.array([[-1.0], [0.0], [0.0]])
@@ -66,6 +66,7 @@ def logistic_utility():
     return problem, lambda r: {"b": r.normal(size=3), "p": 0.5 + r.random()}
 
 
+@pytest.mark.slow
 def test_a_problem_with_logarithms_is_learned_and_saved(tmp_path):
     problem, sample = logistic_utility()
     model = from_cvxpy(problem)
