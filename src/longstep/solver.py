@@ -1,7 +1,6 @@
 """Solver: a family, an algorithm and a schedule, with every factorization made in advance."""
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -190,13 +189,8 @@ class Solver:
             part = None if start is None else batching.spread(jax.tree.map(lambda a: a[..., padded], start), -1)
             return self._solve(encoded, part, limits, budget, clock, self._everywhere)
 
-        workers = batching.workers()
-        pieces = _pieces(count, chunk, workers, len(jax.devices()))
-        if workers > 1 and len(pieces) > 1:
-            # The compiled program releases the interpreter, and pieces that fit the cache beat one wide product.
-            parts = list(_threads(workers).map(lambda p: piece(*p), pieces))
-        else:
-            parts = [piece(*p) for p in pieces]
+        pieces = batching.divide(count, chunk)
+        parts = batching.run(piece, pieces)
         kept = [min(width, count - index) for index, width in pieces]
         return _solution(_concatenate(parts, kept), clock.elapsed(), self.family.layout, parameters)
 
@@ -370,11 +364,6 @@ def _flags(safe: Any, *shape: int) -> np.ndarray:
     return np.zeros(shape, bool) if safe is None else np.asarray(safe)
 
 
-@functools.cache
-def _threads(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="longstep")
-
-
 def _solution(ended: _Ended, seconds: float, layout: Layout | None, parameters: Any) -> Solution:
     """Columns to leading axis, the objective in the user's sense; a ray that no instance has is None."""
     status = ended["status"]
@@ -387,18 +376,6 @@ def _solution(ended: _Ended, seconds: float, layout: Layout | None, parameters: 
         fields["objective"] = layout.objective(fields["objective"], parameters)
     make = one_solution if status.ndim == 0 else Solution
     return make(**fields, time=seconds, layout=layout)
-
-
-def _pieces(count: int, largest: int, workers: int, parts: int) -> list[tuple[int, int]]:
-    """(start, width) of equal pieces, one shape for all of them, widths rounded up so that few shapes are compiled, and
-    to a multiple of the `parts` in which each is spread."""
-    number = -(-count // largest)
-    if count >= 128:
-        number = -(-number // workers) * workers
-    width = -(-count // number)
-    width = 1 << (width - 1).bit_length() if width <= 64 else -(-width // 4) * 4
-    width = -(-width // parts) * parts
-    return [(start, width) for start in range(0, count, width)]
 
 
 def _concatenate(parts: list[_Ended], kept: list[int]) -> _Ended:

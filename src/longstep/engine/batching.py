@@ -1,12 +1,17 @@
 """Where a batch runs: how many instances at a time, and how they are spread over several devices."""
 
+import functools
 import os
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from .._util.memory import available
+
+Solved = TypeVar("Solved")
 
 # On one CPU pieces that fit the cache beat one wide product; accelerators want width.
 _ON_CPU, _ON_ACCELERATORS = 512, 100_000
@@ -26,6 +31,29 @@ def chunk(numbers: int, itemsize: int) -> int:
     devices = len(jax.devices())
     fits = int(0.5 * devices * available() / max(_COPIES * numbers * itemsize, 1))
     return max(min(_ON_ACCELERATORS * devices, fits), devices)
+
+
+def divide(count: int, largest: int) -> list[tuple[int, int]]:
+    """(start, width) of the equal pieces of a batch, none wider than `largest` but for rounding.
+
+    All have one shape, and widths are rounded up so that few shapes are compiled, and to what the devices divide.
+    """
+    side_by_side, devices = workers(), len(jax.devices())
+    number = -(-count // largest)
+    if count >= 128:
+        number = -(-number // side_by_side) * side_by_side
+    width = -(-count // number)
+    width = 1 << (width - 1).bit_length() if width <= 64 else -(-width // 4) * 4
+    width = -(-width // devices) * devices
+    return [(start, width) for start in range(0, count, width)]
+
+
+def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> list[Solved]:
+    """What `solve(start, width)` gives for every piece, in order."""
+    if workers() == 1 or len(pieces) == 1:
+        return [solve(*piece) for piece in pieces]
+    # The compiled program releases the interpreter, and pieces that fit the cache beat one wide product.
+    return list(_threads(workers()).map(lambda piece: solve(*piece), pieces))
 
 
 def spread(arrays: Any, axis: int) -> Any:
@@ -53,6 +81,11 @@ def everywhere(arrays: Any) -> Any:
         return arrays
     mesh = jax.sharding.Mesh(np.array(devices), ("instances",))
     return jax.device_put(arrays, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+
+
+@functools.cache
+def _threads(number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number, thread_name_prefix="longstep")
 
 
 def _one_cpu() -> bool:
