@@ -24,7 +24,7 @@ from .families.parameter_range import Seen
 from .families.point import Point
 from .linalg.real import real_array
 from .saving import Parts, checked, load_parts, save_parts
-from .schedules.schedule import Schedule, check_schedule, constant
+from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 
 
 @runtime_checkable
@@ -84,6 +84,7 @@ class Solver:
         algorithm: Algorithm | None = None,
         safeguard: Literal["block", "step"] | None = "block",
         factors: Literal["float32", "float64"] | None = None,
+        ladder: bool = False,
         **values: float,
     ):
         require_jax()
@@ -101,13 +102,16 @@ class Solver:
             raise ValueError(f"give a schedule or constant values ({', '.join(values)}), not both")
         self.schedule = constant(hyperparameters, **values) if schedule is None else schedule
         check_schedule(self.schedule, hyperparameters, type(self.algorithm).__name__)
+        check_metric(self.schedule, self.algorithm.metric_groups(family), type(self.algorithm).__name__)
         if safeguard not in ("block", "step", None):
             raise ValueError(f"safeguard must be 'block', 'step' or None, got {safeguard!r}")
         self.safeguard: Literal["block", "step"] | None = safeguard
         self.factors: Literal["float32"] | None = _precision(factors, family, self.algorithm)
         precision = None if self.factors is None else np.dtype(self.factors)
-        self.plan = make_plan(self.algorithm, family, self.schedule, safeguard, precision)
-        leaves, structure = jax.tree.flatten((self.algorithm, family, self.plan))
+        self.ladder = bool(ladder)
+        self._working = self.algorithm.prepare_family(family)
+        self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
+        leaves, structure = jax.tree.flatten((self.algorithm, self._working, self.plan))
         self._leaves, self._key = tuple(leaves), jitted.Key(structure)
         # Bound methods of Equinox modules are pytrees and cost a traversal of the family at every call.
         self._encode, self._take, self._select, self._count, self._single = (
@@ -272,7 +276,7 @@ class Solver:
 
     @functools.cached_property
     def _measure(self) -> Measure:
-        return Measure(self.algorithm, self.family)
+        return Measure(self.algorithm, self._working)
 
     @functools.cached_property
     def _everywhere(self) -> tuple:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from ..families.base import Family
 from ..families.point import Point
@@ -15,7 +16,9 @@ from ..schedules.domain import Hyperparameter
 from .performance import Performance
 from .residuals import Residuals
 
+# Scalars by name and, where the schedule has one, the vector METRIC.
 Theta: TypeAlias = dict[str, Float[Array, ""]]
+METRIC = "metric"
 
 
 class Algorithm(eqx.Module):
@@ -47,6 +50,17 @@ class Algorithm(eqx.Module):
     def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
         """The hyperparameters with their domains and defaults on this family."""
 
+    def prepare_family(self, family: Any) -> Any:
+        """The family as the steps want it, made once on the host; what is given to all other methods."""
+        return family
+
+    def metric_groups(self, family: Any) -> Int[np.ndarray, " rows"] | None:
+        """For every row with a penalty, the number of its entry in the metric; None where there is no metric.
+
+        Rows that must share a penalty, those of one second-order cone, have one number.
+        """
+        return None
+
     def pattern(self, family: Any) -> Pattern | None:
         """What is known of the linear systems of all steps; None for an algorithm that solves none."""
         return None
@@ -75,6 +89,10 @@ class Algorithm(eqx.Module):
     def residuals(self, family: Any, instance: Any, state: Any) -> Residuals:
         """How far the state's point is from optimal."""
 
+    def measure_point(self, family: Any, instance: Any, point: Point) -> Residuals:
+        """How far a point in the user's units is from optimal."""
+        return self.residuals(family, instance, self.init(family, instance, point))
+
     @abstractmethod
     def extract(self, family: Any, instance: Any, state: Any) -> Point:
         """The state's point in the user's units."""
@@ -98,6 +116,10 @@ class Algorithm(eqx.Module):
     def log_floor(self, start: Float[Array, "*N"], optimum: Float[Array, "*N"] | None) -> Float[Array, "*N"]:
         """The value of `log_metric` at which little but rounding is left, from its value at the start."""
         return start + 2 * jnp.log(jnp.finfo(start.dtype).eps ** 0.7)
+
+    def scaled(self, family: Any, theta: dict[str, float], multiple: float) -> dict[str, float]:
+        """θ with all penalties so many times as strong; θ itself where there are none."""
+        return theta
 
     def safe(self, family: Any, steady: dict[str, float]) -> dict[str, float]:
         """The hyperparameters that the safeguard falls back on; they share the steady state's factors."""

@@ -59,7 +59,7 @@ class OSQP(Splitting, QPMethod):
 
     def weights(self, family, theta):
         """ρ, one entry for every row."""
-        return jnp.where(family.equality, theta["rho_eq"], theta["rho_ineq"])
+        return self.weighted(theta, jnp.where(family.equality, theta["rho_eq"], theta["rho_ineq"]))
 
     def weighs_alike(self, family):  # noqa: D102
         return not family.host.kinds.has_equalities

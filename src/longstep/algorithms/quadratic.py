@@ -1,6 +1,6 @@
 """What methods on quadratic programs share: their state, residuals, points and certificates of infeasibility."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ class QPMethod(Algorithm):
     family_type: ClassVar[type[Family]] = QP
     eps_infeasible: ClassVar[float] = 1e-4
 
-    def init(self, family, instance, start):  # noqa: D102
+    def init(self, family, instance, start) -> Any:  # noqa: D102
         if start is None:
             return QPState(jnp.zeros_like(instance.q), jnp.zeros_like(instance.l), jnp.zeros_like(instance.l))
         s = family.matrices.scaling

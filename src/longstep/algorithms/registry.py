@@ -2,6 +2,7 @@
 
 from ..families.base import Family
 from .base import Algorithm
+from .condensed import Condensed
 from .gradient import GradientDescent, HeavyBall
 from .osqp import OSQP
 from .pdhg import PDHG
@@ -11,6 +12,7 @@ from .scs import SCS
 # Of the algorithms for a kind of family, the first is its default.
 REGISTERED: tuple[type[Algorithm], ...] = (
     OSQP,
+    Condensed,
     PDHG,
     SCS,
     ProximalGradient,

@@ -15,6 +15,7 @@ from ..families.point import Point
 from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
+from .base import METRIC
 from .residuals import Residuals
 from .splitting import Splitting
 
@@ -90,13 +91,21 @@ class SCS(Splitting):
 
     def weights(self, family, theta):
         """1/r_y, one entry for every row: K is what elimination leaves of R + M."""
-        return 1 / self._r_y(family, theta)
+        return self.weighted(theta, 1 / jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"]))
+
+    def scaled(self, family, theta, multiple):  # noqa: D102
+        # Penalties are 1/r_y.
+        return super().scaled(family, theta, 1 / multiple)
+
+    def metric_groups(self, family):  # noqa: D102
+        return family.cones.blocks()
 
     def weighs_alike(self, family):  # noqa: D102
         return np.unique(family.cones.equalities).size < 2
 
     def _r_y(self, family: Conic, theta) -> Float[Array, " m"]:
-        return jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
+        r = jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
+        return r / theta[METRIC] if METRIC in theta else r
 
     def _r(self, family: Conic, theta) -> Float[Array, " n+m"]:
         return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])

@@ -3,11 +3,12 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
 from ..linalg.systems import Gram, Pattern
-from .base import Algorithm, Theta
+from .base import METRIC, Algorithm, Theta
 
 
 class Splitting(Algorithm):
@@ -28,6 +29,19 @@ class Splitting(Algorithm):
     def weighs_alike(self, family: Any) -> bool:
         """Whether all rows have the same weight, whatever θ is."""
 
+    def weighted(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Weights by kind of row, times the metric where there is one."""
+        return weights * theta[METRIC] if METRIC in theta else weights
+
+    @override
+    def scaled(self, family: Any, theta: dict[str, float], multiple: float) -> dict[str, float]:
+        penalties = [h.name for h in self.hyperparameters(family) if h.role == "penalty"]
+        return theta | {name: theta[name] * multiple for name in penalties}
+
+    @override
+    def metric_groups(self, family: Any) -> Int[np.ndarray, " m"] | None:
+        return np.arange(family.matrices.m)
+
     @override
     def pattern(self, family: Any) -> Pattern:
         matrices = family.matrices
@@ -43,7 +57,7 @@ class Splitting(Algorithm):
             self.weights(family, theta),
             family.n,
             matrices.diagonal,
-            matrices.spectrum if self.weighs_alike(family) else None,
+            matrices.spectrum if self.weighs_alike(family) and METRIC not in theta else None,
             matrices.free,
             self.free_weight,
         )

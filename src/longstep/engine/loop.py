@@ -13,6 +13,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from . import ladder
+from .ladder import Climb
 from .plan import Problem
 from .safeguard import Guard, choose, fails, settled, watch
 from .solution import Status
@@ -98,8 +100,17 @@ def steps(
     else:
         empty = jax.tree.map(lambda a: jnp.zeros((varying, *a.shape), a.dtype), start)
         state, guard, early = guarded(problem, state, guard, first, first + varying, observe, empty)
-    steady = problem.stepper(H)
-    state, late = jax.lax.scan(stay, state, None, length=count - varying)
+    climb = ladder.begin(problem, state)
+    if climb is None:
+        steady = problem.stepper(H)
+        state, late = jax.lax.scan(stay, state, None, length=count - varying)
+    else:
+
+        def walk(carried, number):
+            state, climb = ladder.step(problem, carried[0], carried[1], number)
+            return (state, climb), observe(state)
+
+        (state, _), late = jax.lax.scan(walk, (state, climb), jnp.arange(count - varying, dtype=jnp.int32))
     return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late), guard
 
 
@@ -111,29 +122,45 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end:
     """
     H = problem.plan.H
 
-    def vary(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None]:
+    def vary(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None, Climb | None]:
         if p.guard is None:
             step = lambda k, state: problem.stepper(first + k, once=True)(state)  # noqa: E731
-            return p.state, jax.lax.fori_loop(p.k, stop, step, p.state), None
+            return p.state, jax.lax.fori_loop(p.k, stop, step, p.state), None, p.climb
         state, guard, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
-        return p.state, state, guard
+        return p.state, state, guard, p.climb
 
     if H:
         progress = _loop(problem, progress, limits, jnp.minimum(H - first, end), vary, False)
-    step = problem.stepper(H)
+    if progress.climb is None:
+        step = problem.stepper(H)
 
-    def stay(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None]:
-        previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
-        return previous, step(previous), p.guard
+        def stay(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None, Climb | None]:
+            previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
+            return previous, step(previous), p.guard, None
 
-    return _loop(problem, progress, limits, end, stay, True)
+        return _loop(problem, progress, limits, end, stay, True)
+
+    begin = jnp.maximum(H - first, 0)
+
+    def walk(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None, Climb | None]:
+        assert p.climb is not None
+
+        def one(k, carried):
+            _, state, climb = carried
+            after, climb = ladder.step(problem, state, climb, k - begin)
+            return state, after, climb
+
+        previous, state, climb = jax.lax.fori_loop(p.k, stop, one, (p.state, p.state, p.climb))
+        return previous, state, p.guard, climb
+
+    return _loop(problem, progress, limits, end, walk, True)
 
 
 def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, advance: Any, steady: bool) -> Progress:
     """Blocks of steps, a check after each, in one phase of the schedule.
 
     `advance(progress, stop)` gives the states before the last of the steps up to `stop` (that matters in the steady
-    state alone) and after it, and the guard.
+    state alone) and after it, the guard, and where instances stand on the ladder.
     """
 
     def going(p: Progress):
@@ -141,8 +168,8 @@ def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, advanc
 
     def block(p: Progress) -> Progress:
         stop = jnp.minimum(p.k + limits.check_every, end)
-        previous, state, guard = advance(p, stop)
-        p = eqx.tree_at(lambda p: p.guard, p, guard, is_leaf=lambda x: x is None)
+        previous, state, guard, climb = advance(p, stop)
+        p = eqx.tree_at(lambda p: (p.guard, p.climb), p, (guard, climb), is_leaf=lambda x: x is None)
         return check(problem, p, previous, state, limits, stop, steady)
 
     return jax.lax.while_loop(going, block, progress)

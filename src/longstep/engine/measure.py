@@ -39,7 +39,7 @@ class Measure:
 def _residuals(key: Key, leaves: tuple, encoded: Any, point: Point) -> Any:
     algorithm, family = jax.tree.unflatten(key.structure, leaves)
     instance = family.decode(encoded)
-    return algorithm.residuals(family, instance, algorithm.init(family, instance, point))
+    return algorithm.measure_point(family, instance, point)
 
 
 def _wide(point: Point) -> Point:

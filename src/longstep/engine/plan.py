@@ -1,5 +1,7 @@
 """From a schedule to a plan: every factorization made once, offline; and the problem that a plan is run on."""
 
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..algorithms.base import Algorithm, Theta
+from ..algorithms.base import METRIC, Algorithm, Theta
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
 from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize
@@ -37,24 +39,56 @@ class Safeguard(eqx.Module):
         return jax.lax.cummin(jnp.where(self.ends, following, self.ends.size), reverse=True)
 
 
-class Plan(eqx.Module):
-    """A schedule ready to run: H + 1 values of θ (the last one steady) and their factors.
+class Ladder(eqx.Module):
+    """Rungs to which an instance may move in the steady state: multiples of its penalties and, behind them, of the
+    defaults' penalties, where these are others.
 
-    Steps that share all factored hyperparameters share one factor: `which[k]` is its place in the stack.
+    `logs` are the logarithms of the multiples, ascending in each part: entry j is place H + 1 + j of the plan. `first`
+    is the steady state's own rung, `last` the last one of its part; `second` is the defaults' own rung, to which those
+    go that are not done after `patience` steps. Every so many steps, an instance whose residuals are out of balance by
+    more than exp(`threshold`) moves, `most` times at most.
     """
 
-    theta: dict[str, Float[Array, " H+1"]]
+    logs: Float[Array, " R"]
+    first: int = eqx.field(static=True)
+    last: int = eqx.field(static=True)
+    second: int | None = eqx.field(static=True)
+    every: int = eqx.field(static=True, default=10)
+    threshold: float = eqx.field(static=True, default=math.log(2.5))
+    most: int = eqx.field(static=True, default=8)
+    patience: int = eqx.field(static=True, default=1000)
+
+
+class Plan(eqx.Module):
+    """A schedule ready to run: H + 1 values of θ (the last one steady) and their factors; then those of a ladder.
+
+    Steps that share all factored hyperparameters share one factor: `which[k]` is its place in the stack. `plain` tells
+    which places do without the metric.
+    """
+
+    theta: dict[str, Float[Array, " H+1+R"]]
     factors: Factored | None
-    which: Int[Array, " H+1"]
+    which: Int[Array, " H+1+R"]
     H: int = eqx.field(static=True)
     safeguard: Safeguard | None = None
+    metric: Float[Array, " rows"] | None = None
+    ladder: Ladder | None = None
+    plain: Bool[Array, " H+1+R"] | None = None
 
     def at(self, k: Any, once: bool = False) -> tuple[Theta, Any]:
-        """θ^k and its factor, for k ≤ H; the factor of a step that is taken `once` stays in the stack until then."""
-        theta = {name: values[k] for name, values in self.theta.items()}
+        """θ^k and its factor, for k ≤ H or on a rung of the ladder; the factor of a step that is taken `once` stays in
+        the stack until then."""
+        theta = {name: values[k] for name, values in self.theta.items()} | self.everywhere
+        if self.plain is not None and self.metric is not None:
+            theta[METRIC] = jnp.where(self.plain[k], 1.0, self.metric)
         if once and self.factors is not None:
             return theta, Picked(self.factors, self.which[k])
         return theta, jax.tree.map(lambda a: a[self.which[k]], self.factors)
+
+    @property
+    def everywhere(self) -> Theta:
+        """What all steps have in common: the metric, where there is one."""
+        return {} if self.metric is None else {METRIC: self.metric}
 
 
 class Problem(eqx.Module):
@@ -81,7 +115,7 @@ class Problem(eqx.Module):
         Steps that are taken `once` compute it themselves. `safe` replaces θ^k, not its factors.
         """
         theta, factors = self.plan.at(k, once)
-        theta = theta if safe is None else safe
+        theta = theta if safe is None else safe | self.plan.everywhere
         extra = None if once else self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
         return lambda state: self.algorithm.step(self.family, self.instance, theta, factors, extra, state)
 
@@ -103,19 +137,28 @@ def make_plan(
     schedule: Schedule,
     safeguard: str | None = None,
     precision: np.dtype | None = None,
+    ladder: bool = False,
 ) -> Plan:
     """Factor once for every distinct set of factored hyperparameters, in float64 whatever the family's precision.
 
-    Dense factors are kept in the family's precision, or in a lower one.
+    Dense factors are kept in the family's precision, or in a lower one. With a `ladder` further rungs are factored.
     """
-    table = schedule.stacked()
+    table, rungs = schedule.stacked(), _rungs(algorithm, family, schedule) if ladder else None
+    count = len(schedule) + 1
+    if rungs is not None:
+        table = {name: np.append(values, rungs.theta[name]) for name, values in table.items()}
+        count += rungs.plain.size
+    plain = np.zeros(count, bool)
+    if rungs is not None and schedule.metric is not None:
+        plain[-rungs.plain.size :] = rungs.plain
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
-    keys = np.stack([table[name] for name in factored], axis=1) if factored else np.zeros((len(schedule) + 1, 0))
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    keys = np.stack([table[name] for name in factored], axis=1) if factored else np.zeros((count, 0))
+    distinct, which = np.unique(np.column_stack([keys, plain]), axis=0, return_inverse=True)
     factors = None
     if factored:
         pattern = algorithm.pattern(family)
         assert pattern is not None
+        pattern = replace(pattern, spectral=pattern.spectral and schedule.metric is None)
         dense = choose(pattern, ALWAYS).size(pattern) > family.n
         kept = precision if dense and precision is not None else family.dtype
         require_factors(algorithm, family, len(distinct), kept)
@@ -123,14 +166,71 @@ def make_plan(
         # A local switch: the process-wide one is the user's.
         with jax.enable_x64(True):
             exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
-            thetas = [dict(zip(factored, map(jnp.float64, key), strict=True)) for key in distinct]
+            rows: Any = {} if schedule.metric is None else {METRIC: jnp.asarray(schedule.metric, jnp.float64)}
+            thetas = [
+                dict(zip(factored, map(jnp.float64, key[:-1]), strict=True)) | ({} if key[-1] and not rows else rows)
+                for key in distinct
+            ]
+            if rows:
+                ones = {METRIC: jnp.ones_like(rows[METRIC])}
+                thetas = [t | ones if key[-1] else t for t, key in zip(thetas, distinct, strict=True)]
             pairs = [_factor(algorithm, exact, theta, like) for theta in thetas]
             factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factor for factor, _ in pairs))
             error = max(float(e) for _, e in pairs)
         factors = factors.refined(error, algorithm.solve_tolerance(float(np.finfo(family.dtype).eps)))
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
     guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
-    return Plan(theta, factors, jnp.asarray(which.ravel(), jnp.int32), len(schedule), guard)
+    metric = None if schedule.metric is None else jnp.asarray(schedule.metric, family.dtype)
+    return Plan(
+        theta,
+        factors,
+        jnp.asarray(which.ravel(), jnp.int32),
+        len(schedule),
+        guard,
+        metric,
+        None if rungs is None else rungs.ladder(family.dtype),
+        jnp.asarray(plain) if plain.any() else None,
+    )
+
+
+# Neighbouring rungs differ by this factor, and reach so many to both sides; large families have fewer.
+_RATIO, _REACH, _REACH_OF_LARGE, _LARGE = 5.0, 4, 2, 500
+
+
+@dataclass(frozen=True)
+class _Rungs:
+    """The θ of a ladder's rungs, on the host."""
+
+    theta: dict[str, np.ndarray]
+    logs: np.ndarray
+    plain: np.ndarray
+    first: int
+    last: int
+    second: int | None
+
+    def ladder(self, dtype: np.dtype) -> Ladder:
+        return Ladder(jnp.asarray(self.logs, dtype), self.first, self.last, self.second)
+
+
+def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs | None:
+    """Multiples of the steady penalties, then of the defaults' where these are others; None without penalties."""
+    steady, usual = schedule.steady, {h.name: h.default for h in algorithm.hyperparameters(family)}
+    if algorithm.scaled(family, steady, 2.0) == steady:
+        return None
+    reach = _REACH if family.n <= _LARGE else _REACH_OF_LARGE
+    if family.dtype == np.float32:
+        reach = 1
+    logs = np.arange(-reach, reach + 1) * math.log(_RATIO)
+    parts = [steady] if schedule.metric is None and steady == usual else [steady, usual]
+    each = [algorithm.scaled(family, part, float(np.exp(log))) for part in parts for log in logs]
+    return _Rungs(
+        theta={name: np.array([one[name] for one in each]) for name in steady},
+        logs=np.tile(logs, len(parts)),
+        plain=np.repeat([False, True][: len(parts)], logs.size),
+        first=reach,
+        last=logs.size - 1,
+        second=None if len(parts) == 1 else logs.size + reach,
+    )
 
 
 def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: str) -> Safeguard:

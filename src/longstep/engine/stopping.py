@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..algorithms.residuals import Residuals
+from . import ladder
+from .ladder import Climb
 from .plan import Problem
 from .safeguard import Guard, choose, watch
 from .solution import Status
@@ -39,11 +41,12 @@ class Progress(eqx.Module):
     status: Int[Array, "*N"]
     suspect: Int[Array, "*N"]
     iterations: Int[Array, "*N"]
+    climb: Climb | None = None
 
     def slim(self) -> "Progress":
         """Without what only a further step needs."""
         guard = None if self.guard is None else self.guard.slim()
-        return eqx.tree_at(lambda p: (p.best, p.guard), self, (None, guard), is_leaf=lambda x: x is None)
+        return eqx.tree_at(lambda p: (p.best, p.guard, p.climb), self, (None, guard, None), is_leaf=lambda x: x is None)
 
 
 def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
@@ -62,6 +65,7 @@ def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
         status,
         jnp.zeros_like(status),
         jnp.zeros_like(status),
+        ladder.begin(problem, state),
     )
 
 
@@ -96,6 +100,7 @@ def check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Limi
         status=jnp.where(running, status, p.status),
         suspect=suspect,
         iterations=jnp.where(running, k, p.iterations),
+        climb=p.climb,
     )
 
 

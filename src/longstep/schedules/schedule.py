@@ -19,6 +19,9 @@ class Schedule:
     default one part): inside a block errors may rise, at its end they should have fallen. `Schedule({}, {})` is for
     algorithms without hyperparameters.
 
+    `metric` is a positive vector, the same at every step, by which the penalties of single rows are multiplied: ρ of
+    row i at step k is rho[k]·metric[i]. None is one for all.
+
     >>> schedule = Schedule({"step": [0.5, 2.0]}, {"step": 1.0})
     >>> len(schedule), float(schedule.step[1]), schedule[7]
     (2, 2.0, {'step': 1.0})
@@ -37,6 +40,7 @@ class Schedule:
         *,
         warm: bool = False,
         blocks: Iterable[int] | None = None,
+        metric: Any = None,
     ):
         self._steady = {name: float(value) for name, value in steady.items()}
         self._varying = {name: np.array(values, np.float64, ndmin=0) for name, values in varying.items()}
@@ -56,6 +60,11 @@ class Schedule:
         self._varying = {name: self._varying[name] for name in self._steady}
         for values in self._varying.values():
             values.flags.writeable = False
+        self.metric: np.ndarray | None = None if metric is None else np.array(metric, np.float64)
+        if self.metric is not None:
+            if self.metric.ndim != 1 or not (np.isfinite(self.metric) & (self.metric > 0)).all():
+                raise ValueError("the metric must be a vector of positive, finite numbers")
+            self.metric.flags.writeable = False
         H = len(self)
         self.blocks = ((H,) if H else ()) if blocks is None else tuple(int(b) for b in blocks)
         if sum(self.blocks) != H or any(b < 1 for b in self.blocks):
@@ -115,6 +124,7 @@ class Schedule:
             self._steady == other._steady
             and self.warm == other.warm
             and self.blocks == other.blocks
+            and _equal(self.metric, other.metric)
             and all(np.array_equal(self._varying[k], other._varying[k]) for k in self.names)
         )
 
@@ -124,13 +134,15 @@ class Schedule:
     def to_json(self) -> str:
         """The schedule as JSON; `Schedule.from_json` gives an equal one."""
         varying = {name: values.tolist() for name, values in self._varying.items()}
-        return json.dumps({"varying": varying, "steady": self._steady, "warm": self.warm, "blocks": self.blocks})
+        fields = {"varying": varying, "steady": self._steady, "warm": self.warm, "blocks": self.blocks}
+        return json.dumps(fields if self.metric is None else fields | {"metric": self.metric.tolist()})
 
     @staticmethod
     def from_json(text: str) -> "Schedule":
         """The inverse of `to_json`."""
         fields = json.loads(text)
-        return Schedule(fields["varying"], fields["steady"], warm=fields["warm"], blocks=fields.get("blocks"))
+        options = {name: fields.get(name) for name in ("blocks", "metric")}
+        return Schedule(fields["varying"], fields["steady"], warm=fields["warm"], **options)
 
     def __repr__(self) -> str:
         names, H = self.names, len(self)
@@ -144,6 +156,9 @@ class Schedule:
         rows.append((f"{H}…", *(f"{self._steady[n]:.4g}" for n in names)))
         widths = [max(len(row[i]) for row in rows) for i in range(len(names) + 1)]
         widths[0] = max(widths[0], 4)
+        if self.metric is not None:
+            low, high = self.metric.min(initial=np.inf), self.metric.max(initial=0.0)
+            head += f", times a metric of {self.metric.size} rows between {low:.3g} and {high:.3g}"
         lines = [
             "  ".join(
                 [
@@ -154,6 +169,26 @@ class Schedule:
             for row in rows
         ]
         return "\n".join([head, *(line.rstrip() for line in lines)])
+
+
+def _equal(first: np.ndarray | None, second: np.ndarray | None) -> bool:
+    return first is second or (first is not None and second is not None and np.array_equal(first, second))
+
+
+def check_metric(schedule: Schedule, groups: np.ndarray | None, algorithm: str) -> None:
+    """Refuse a metric of the wrong length, or one that differs within rows which must share an entry."""
+    if schedule.metric is None:
+        return
+    if groups is None:
+        raise ValueError(f"{algorithm} has no penalties of single rows: make the schedule without a metric")
+    if schedule.metric.size != groups.size:
+        raise ValueError(
+            f"the metric has {schedule.metric.size} entries; {algorithm} on this family takes {groups.size}"
+        )
+    first = np.unique(groups, return_index=True)[1]
+    apart = np.flatnonzero(schedule.metric != schedule.metric[first][groups])
+    if apart.size:
+        raise ValueError(f"entry {apart[0]} of the metric differs from others of its cone, which must share one value")
 
 
 def check_schedule(schedule: Schedule, hyperparameters: Iterable[Hyperparameter], algorithm: str) -> None:

@@ -34,6 +34,7 @@ class Learner:
         # With one factorization for all steps, what it depends on stays at the best constant.
         held = self.factored if settings.factorizations == 1 else set()
         self.learned = [name for name in settings.learn if name not in held]
+        self.metric: np.ndarray | None = None
         self.memory_pieces = 1
         self._optimum = optimum
         self._programs: dict[int, Program] = {}
@@ -54,7 +55,21 @@ class Learner:
 
     def compile(self, loss: Loss, count: int) -> Program:
         """So many steps with a loss of their own."""
-        return Program(self.task, loss, count, self.recipe, self.memory_limit)
+        program = Program(self.task, loss, count, self.recipe, self.memory_limit)
+        program.metric = self.metric
+        return program
+
+    @property
+    def metric_groups(self) -> np.ndarray | None:
+        """Which entries of a metric are to be learned, or None: there is none, or but one."""
+        groups = self.task.algorithm.metric_groups(self.task.family)
+        return None if groups is None or np.unique(groups).size < 2 else groups
+
+    def use(self, metric: np.ndarray | None) -> None:
+        """Take all further steps with this metric."""
+        self.metric = metric
+        for program in (*self._programs.values(), *self._rough.values()):
+            program.metric = metric
 
     @property
     def usual(self) -> Program:
@@ -83,7 +98,7 @@ class Learner:
         return [make(h) for h in self.hyperparameters if h.name in self.learned]
 
     def advance(self, theta: Values, states: Any) -> tuple[Any, Errors]:
-        """The states and errors after steps with θ given step by step."""
+        """The states and errors after steps with θ given step by step; with the learner's metric, unless θ has one."""
         length = len(theta[self.names[0]])
         slots, used = np.arange(length), length
         if all(len(set(theta[name])) == 1 for name in self.factored):

@@ -1,7 +1,7 @@
 """Some steps as a function of their hyperparameters: the compiled programs of training."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..algorithms.base import METRIC
 from ..engine.jitted import Key
 from ..engine.loop import steps
 from ..engine.plan import Plan, Problem, factor
@@ -32,8 +33,10 @@ class Program:
     def __init__(self, task: Task, loss: Loss, count: int, recipe: Recipe, memory_limit: float | None = None):
         self.task, self.loss, self.count, self.recipe = task, loss, count, recipe
         self.size = task.family.batch(task.instance)[0]
+        # What multiplies the penalties of single rows, where θ does not say otherwise.
+        self.metric: np.ndarray | None = None
         self.chunk = self.size
-        self._whole = _Part(task)
+        self._whole = Part(task)
         self._parts = [self._part(piece) for piece in self.pieces()]
         if memory_limit is not None:
             self._fit(memory_limit)
@@ -47,7 +50,7 @@ class Program:
 
     def loss_and_gradient(self, theta: Values, slots: np.ndarray, used: int, staged: list) -> tuple[float, Values]:
         """The loss at the block's checkpoints and its derivative in every entry of θ."""
-        given = _arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
+        given = self._arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
         if len(self._parts) == 1:
             part = self._parts[0]
             value, gradient = _descend(part.key, self.count, self.loss, part.leaves, *given, staged[0])
@@ -64,13 +67,13 @@ class Program:
 
     def forward(self, theta: Values, slots: np.ndarray, used: int, states: Any) -> tuple[Any, Errors]:
         """The states after the block, and the errors (N,) there."""
-        given = _arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
+        given = self._arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
         states, errors = _forward(self._whole.key, self.count, self._whole.leaves, *given, states)
         return states, jax.tree.map(lambda a: np.asarray(a, np.float64), errors)
 
-    def held(self, values: dict[str, float]) -> Callable[[Any], tuple[Any, Errors]]:
+    def held(self, values: Mapping[str, Any]) -> Callable[[Any], tuple[Any, Errors]]:
         """The map from states to those after a block of constant θ and their errors; θ is factored here, once."""
-        whole, theta = self._whole, {name: jnp.asarray(value) for name, value in values.items()}
+        whole, theta = self._whole, self._arrays(values)
         factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
         return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
 
@@ -84,18 +87,18 @@ class Program:
 
     def restricted(self, columns: np.ndarray) -> "Program":
         """The same block for some of the instances, to go forward only."""
-        task = self.task
-        instance = task.family.take(jax.tree.map(np.asarray, task.instance), columns)
-        target, optimum = take_columns((task.target, task.optimum), columns)
-        few = replace(task, instance=instance, target=target, optimum=optimum)
-        return Program(few, self.loss, self.count, self.recipe)
+        few = Program(restricted_task(self.task, columns), self.loss, self.count, self.recipe)
+        few.metric = self.metric
+        return few
 
     def rough(self, memory_limit: float | None = None) -> "Program":
         """The same block in single precision."""
         task = self.task
         instance, target, optimum = single((task.instance, task.target, task.optimum))
         rough = replace(task, family=task.family.astype("float32"), instance=instance, target=target, optimum=optimum)
-        return Program(rough, self.loss, self.count, self.recipe, memory_limit)
+        program = Program(rough, self.loss, self.count, self.recipe, memory_limit)
+        program.metric = self.metric
+        return program
 
     def memory(self) -> int:
         """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
@@ -107,18 +110,22 @@ class Program:
         analysis: Any = lowered.compile().memory_analysis()
         return int(analysis.temp_size_in_bytes)
 
+    def _arrays(self, theta: Mapping[str, Any]) -> dict[str, Array]:
+        given = theta if self.metric is None or METRIC in theta else {**theta, METRIC: self.metric}
+        return {name: jnp.asarray(value) for name, value in given.items()}
+
     @property
     def _stressed(self) -> bool:
         return bool(self.loss.stress) and self.size > 1
 
-    def _part(self, piece: slice) -> "_Part":
+    def _part(self, piece: slice) -> "Part":
         """Some instances, twice where there is a stress test."""
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
         task, stress = self.task, len(columns) if self._stressed else 0
         instance = task.family.take(jax.tree.map(np.asarray, task.instance), twice)
         target, optimum = take_columns((task.target, task.optimum), twice)
-        return _Part(replace(task, instance=instance, target=target, optimum=optimum, stress=stress))
+        return Part(replace(task, instance=instance, target=target, optimum=optimum, stress=stress))
 
     def pieces(self) -> list[slice]:
         """The instances whose gradient is taken together."""
@@ -136,12 +143,19 @@ class Program:
             self._parts = [self._part(piece) for piece in self.pieces()]
 
 
-class _Part:
+class Part:
     """Some of the instances, as jit wants them."""
 
     def __init__(self, task: Task):
         leaves, structure = jax.tree.flatten(task)
         self.leaves, self.key = tuple(leaves), Key(structure)
+
+
+def restricted_task(task: Task, columns: np.ndarray) -> Task:
+    """The task of some of the instances."""
+    instance = task.family.take(jax.tree.map(np.asarray, task.instance), columns)
+    target, optimum = take_columns((task.target, task.optimum), columns)
+    return replace(task, instance=instance, target=target, optimum=optimum)
 
 
 def take_columns(tree: Any, columns: Any) -> Any:
@@ -154,22 +168,19 @@ def single(tree: Any) -> Any:
     return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
 
-def _arrays(theta: Values) -> dict[str, Array]:
-    return {name: jnp.asarray(value) for name, value in theta.items()}
-
-
 def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any, observe: Any) -> tuple[Any, Any]:
     """`count` steps from `state`, and what is observed after each."""
     algorithm, family = task.algorithm, task.family
     hyperparameters = algorithm.hyperparameters(family)
     theta = {name: value.astype(family.dtype) for name, value in theta.items()}
     factored = {h.name for h in hyperparameters if h.factored}
-    factors = None
+    metric, factors = theta.pop(METRIC, None), None
     if factored:
         fixed = jax.lax.stop_gradient({name: theta[name] for name in factored})
+        rows = {} if metric is None else {METRIC: jax.lax.stop_gradient(metric)}
 
         def make(i):
-            one = {name: values[i] for name, values in fixed.items()}
+            one = {name: values[i] for name, values in fixed.items()} | rows
             return jax.lax.cond(
                 i < used,
                 lambda: factor(algorithm, family, one, ONCE),
@@ -180,12 +191,12 @@ def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any,
     by_step = {name: value[slots] if name in factored else value for name, value in theta.items()}
     # A plan has one more entry, the steady state, which these steps never reach.
     padded = {name: jnp.append(value, value[-1]) for name, value in by_step.items()}
-    plan = Plan(padded, factors, jnp.append(slots, slots[-1]), count)
+    plan = Plan(padded, factors, jnp.append(slots, slots[-1]), count, metric=metric)
     state, record, _ = steps(Problem(algorithm, family, plan, task.instance), state, count, 0, observe)
     return state, record
 
 
-def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
+def checkpoints_of(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
     """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
     if len(rows) == 1:
         end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
@@ -214,14 +225,14 @@ def _descend(
 ) -> tuple[Float[Array, ""], Any]:
     task = jax.tree.unflatten(key.structure, leaves)
     return jax.value_and_grad(
-        lambda theta: loss.combine(_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state))
+        lambda theta: loss.combine(checkpoints_of(task, count, loss.checkpoints(count), theta, slots, used, state))
     )(theta)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _errors(key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any):
     task = jax.tree.unflatten(key.structure, leaves)
-    return _checkpoints(task, count, rows, theta, slots, used, state)
+    return checkpoints_of(task, count, rows, theta, slots, used, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -230,7 +241,7 @@ def _pull(
 ) -> Any:
     """The gradient in θ of the errors, weighted by their share in the loss."""
     task = jax.tree.unflatten(key.structure, leaves)
-    _, back = jax.vjp(lambda theta: _checkpoints(task, count, rows, theta, slots, used, state), theta)
+    _, back = jax.vjp(lambda theta: checkpoints_of(task, count, rows, theta, slots, used, state), theta)
     return back(share)[0]
 
 
@@ -266,8 +277,10 @@ def _factored(key: Key, digits: float, leaves: tuple, theta: Any) -> Any:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _stay(key: Key, count: int, leaves: tuple, theta: Any, factors: Any, state: Any) -> tuple[Any, Errors]:
     task = jax.tree.unflatten(key.structure, leaves)
-    theta = {name: value.astype(task.family.dtype)[None] for name, value in theta.items()}
-    plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0)
+    theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
+    metric = theta.pop(METRIC, None)
+    held = {name: value[None] for name, value in theta.items()}
+    plan = Plan(held, factors, jnp.zeros(1, jnp.int32), 0, metric=metric)
     problem = Problem(task.algorithm, task.family, plan, task.instance)
     end, _, _ = steps(problem, state, count, 0, lambda s: ())
     return end, task.errors(end)

@@ -102,6 +102,18 @@ class Recipe:
     # Stands for a logarithm that overflowed: worse than any that did not, and finite, as a line search wants it.
     overflow: Positive = 1e4
 
+    # ── The metric: a penalty for every row ──
+    # It is learned over so many steps, whose errors count every so many of them.
+    metric_steps: Count = 40
+    metric_every: Count = 10
+    metric_iterations: Count = 40
+    # The weight of mean((log r)²), and p of the power mean over instances: tried on halves of so many instances at
+    # most, with so many iterations, and judged on the other half.
+    metric_weights: tuple[Amount, ...] = (1.0, 0.1)
+    metric_tails: tuple[Amount, ...] = (0.5, 0.0)
+    metric_few: Count = 100
+    metric_trial: Count = 15
+
     # ── A block ──
     # At the constant itself all steps are alike, and gradients take long to tell them apart: so far asunder, in
     # unconstrained units, they start.

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..algorithms.base import METRIC
 from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
 from .learner import Learner
@@ -55,21 +56,27 @@ class Candidate:
     name: str
     blocks: list[Values]
     steady: Values
+    metric: np.ndarray | None = None
 
     def schedule(self, names: list[str], warm: bool) -> Schedule:
         """As a Schedule."""
         varying = {n: np.concatenate([np.zeros(0), *(b[n] for b in self.blocks)]) for n in names}
         lengths = [len(b[names[0]]) for b in self.blocks]
-        return Schedule(varying, {n: float(self.steady[n][0]) for n in names}, warm=warm, blocks=lengths)
+        steady = {n: float(self.steady[n][0]) for n in names}
+        return Schedule(varying, steady, warm=warm, blocks=lengths, metric=self.metric)
 
 
 class Walk:
     """Mean log errors at the ends of the blocks and of some steady blocks after them; each schedule is run once."""
 
-    def __init__(self, learner: Learner, constant: Learned, blocks: list[Learned], steady: Learned):
-        self.learner = learner
+    def __init__(
+        self, learner: Learner, constant: Learned, blocks: list[Learned], steady: Learned, metric: Learned | None = None
+    ):
+        self.learner, self.metric = learner, metric
         self.constant = Candidate("the best constant", [], constant.theta)
-        self.learned = Candidate("the learned schedule", [block.theta for block in blocks], steady.theta)
+        self.learned = Candidate(
+            "the learned schedule", [block.theta for block in blocks], steady.theta, learner.metric
+        )
         self.lengths = [*map(len, blocks), *[learner.settings.block] * learner.recipe.near]
         self.start, self.floor = learner.start(), learner.floor()
         self.known: dict[str, np.ndarray] = {}
@@ -82,12 +89,17 @@ class Walk:
         """One mean log error for every block's end; below the floor all are equal, and what overflowed is infinite."""
         if candidate.name not in self.known:
             states, found = self.start, []
+            rows = {}
+            if self.learner.metric is not None:
+                # Ones stand for none, so that one compiled program serves all.
+                metric = np.ones_like(self.learner.metric) if candidate.metric is None else candidate.metric
+                rows = {METRIC: metric}
             for number, length in enumerate(self.lengths):
                 if number < len(candidate.blocks):
                     theta = candidate.blocks[number]
                 else:
                     theta = {name: np.full(length, value[0]) for name, value in candidate.steady.items()}
-                states, errors = self.learner.advance(theta, states)
+                states, errors = self.learner.advance({n: theta[n] for n in self.learner.names} | rows, states)
                 mean = float(np.mean(errors.metric))
                 found.append(max(mean, self.floor) if np.isfinite(mean) else np.inf)
             self.known[candidate.name] = np.array(found)
@@ -112,15 +124,22 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
         split = {n: np.split(joint.theta[n], np.cumsum([len(b[n]) for b in blocks])) for n in names}
         pieces = [{n: split[n][i] for n in names} for i in range(len(blocks))]
         steady = {n: split[n][-1] for n in names}
-        candidates.append(Candidate("the learned schedule, all blocks together", pieces, steady))
+        name = "the learned schedule, all blocks together"
+        candidates.append(Candidate(name, pieces, steady, learner.metric))
 
     def is_good(candidate: Candidate) -> bool:
         return bool(np.all(walk.errors(candidate) <= limits)) and has_factors(learner, candidate)
 
     good = [c for c in candidates if is_good(c)]
     if not good:
-        text = f"the first {{}} of {len(blocks)} learned blocks, then {constant.name}"
-        shorter = (Candidate(text.format(j), blocks[:j], constant.steady) for j in range(len(blocks), 0, -1))
+        after = constant
+        if learner.metric is not None and walk.metric is not None:
+            after = Candidate("the constant with a metric", [], walk.metric.theta, learner.metric)
+        text = f"the first {{}} of {len(blocks)} learned blocks, then {after.name}"
+        shorter = (
+            Candidate(text.format(j) if j else after.name, blocks[:j], after.steady, after.metric)
+            for j in range(len(blocks), -1 if after is not constant else 0, -1)
+        )
         good = [next((c for c in shorter if is_good(c)), constant)]
     kept = min(good, key=lambda c: float(np.mean(walk.errors(c))))
     steps = tuple(int(k) for k in np.cumsum(walk.lengths))

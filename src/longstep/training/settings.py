@@ -34,6 +34,7 @@ class Settings:
     fixed: Mapping[str, float] = field(default_factory=dict)
     factorizations: int | None = None
     joint: bool | None = None
+    metric: bool = True
     seed: int = 0
 
     def groups(self, count: int) -> np.ndarray:

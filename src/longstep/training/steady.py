@@ -24,7 +24,9 @@ def learn_steady(learner: Learner, states: Any, constant: Learned, blocks: list[
     found = learner.minimise(objective, x, unknowns.reach(x), learner.settings.iterations, report)
     learned = {name: value[0] for name, value in unknowns.theta(found.x)[0].items()}
     first = sum(map(len, blocks)) // count
-    theta = choose_lasting(learner, states, first, {name: float(v[0]) for name, v in constant.theta.items()}, learned)
+    theta = choose_lasting(
+        learner, states, first, {name: float(constant.theta[name][0]) for name in learner.names}, learned
+    )
     values = {name: np.array([value]) for name, value in theta.items()}
     return Learned("steady", values, found.value, found.start, found.evaluations, perf_counter() - begin)
 

@@ -10,7 +10,7 @@ import numpy as np
 from .._util import storage
 from .._util.progress import Bar
 from .._util.threads import one_blas_thread
-from ..algorithms.base import Algorithm
+from ..algorithms.base import METRIC, Algorithm
 from ..algorithms.registry import default_algorithm
 from ..families.base import Family
 from ..schedules.lengths import block_lengths
@@ -23,6 +23,7 @@ from .instances import Start, gather, training_split
 from .joint import learn_jointly
 from .learner import Learner, Report
 from .losses import Loss, resolve_loss
+from .metric import learn_metric
 from .recipe import DEFAULT, Recipe
 from .record import About, Training
 from .select import Walk, select
@@ -47,6 +48,7 @@ def train(
     starts: int | None = None,
     candidates: int | None = None,
     joint: bool | None = None,
+    metric: bool = True,
     recipe: Recipe | None = None,
     seed: int = 0,
     precision: str | None = None,
@@ -71,9 +73,10 @@ def train(
 
     `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
     size of the search for the constant. `joint` adds a pass over all blocks together; by default it is made only where
-    the constant is ahead at some block's end. `recipe` holds every other number of training, and the defaults of these.
-    `memory_limit` in bytes splits the instances of a gradient. `precision` trains in another precision than the
-    family's.
+    the constant is ahead at some block's end. `metric` lets every row have a penalty of its own, the same at all steps:
+    that is where most is gained, and it costs nothing at run time. `recipe` holds every other number of training, and
+    the defaults of these. `memory_limit` in bytes splits the instances of a gradient. `precision` trains in another
+    precision than the family's.
 
     After every part a checkpoint is written into `cache` (True, False or a folder, as for `solve_references`): the same
     call goes on where an interrupted one was and ends with the same schedule, bit for bit; a finished one is read from
@@ -113,6 +116,7 @@ def train(
         fixed=held,
         factorizations=None if factorizations is None else check_count("factorizations", factorizations),
         joint=joint,
+        metric=bool(metric),
         seed=int(seed),
     )
     about = About(family, algorithm, settings, split)
@@ -126,7 +130,7 @@ def train(
             f"training {type(algorithm).__name__} on a {type(family).__name__} family needs instances: "
             "a Gaussian is enough for gradient descent on quadratics only"
         )
-    work = family if precision is None else family.astype(precision)
+    work = algorithm.prepare_family(family if precision is None else family.astype(precision))
     instances = gather(work, algorithm, split, start, settings.loss, recipe)
     folder = storage.cache_folder(cache, "training")
     path = None if folder is None else folder / f"{about.key(instances, memory_limit)}.training"
@@ -134,7 +138,7 @@ def train(
     if checkpoint.result is not None:
         return Training.from_json(checkpoint.result, algorithm, about.seen)
     learner = Learner(instances.task, instances.start, instances.optimum, settings, memory_limit)
-    with one_blas_thread(), Bar("training", len(settings.lengths) + 2 + bool(joint), progress) as advance:
+    with one_blas_thread(), Bar("training", len(settings.lengths) + 3 + bool(joint), progress) as advance:
 
         def report(part: str, value: float) -> None:
             advance(0, f"training: {part}, loss {value:.2f}")
@@ -166,6 +170,11 @@ def _learn(learner: Learner, journal: "_Journal") -> tuple[Walk, Learned | None]
     """
     s, recipe = learner.settings, learner.recipe
     constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
+    before, metric = constant, None
+    if s.metric and learner.metric_groups is not None:
+        metric = journal.part("metric", "metric", lambda report: learn_metric(learner, before, report))
+        learner.use(metric.theta.get(METRIC))
+        constant = metric
     states, blocks = learner.start(), list[Learned]()
     floor, level = learner.floor(), np.inf
     for number, length in enumerate(s.lengths):
@@ -179,7 +188,7 @@ def _learn(learner: Learner, journal: "_Journal") -> tuple[Walk, Learned | None]
     steady = journal.part(
         "steady", "steady state", lambda report: learn_steady(learner, states, constant, blocks, report)
     )
-    walk = Walk(learner, constant, blocks, steady)
+    walk = Walk(learner, before, blocks, steady, metric)
     if not (s.joint or (s.joint is None and recipe.joint_where_behind and walk.is_behind())):
         return walk, None
     return walk, journal.part(

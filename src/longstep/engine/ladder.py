@@ -1,0 +1,108 @@
+"""The ladder: multiples of the steady state's penalties, factored in advance, to which a slow instance may climb."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from .plan import Problem
+from .safeguard import choose
+
+
+class Climb(eqx.Module):
+    """Where each instance stands: the place of its θ in the plan, how often it has moved, and what its θ prepares."""
+
+    place: Int[Array, "*N"]
+    moves: Int[Array, "*N"]
+    extra: Any
+
+
+def begin(problem: Problem, state: Any) -> Climb | None:
+    """All on the steady state; None where the plan has no ladder."""
+    if problem.plan.ladder is None:
+        return None
+    shape = problem.family.batch(problem.instance)
+    climb = Climb(jnp.full(shape, problem.plan.H, jnp.int32), jnp.zeros(shape, jnp.int32), None)
+    return _prepared(problem, climb)
+
+
+def step(problem: Problem, state: Any, climb: Climb, number: Any) -> tuple[Any, Climb]:
+    """Step `number` of the steady state, from 0, and before every tenth a look at the balance of the residuals.
+
+    As OSQP's adaptive rho, with factors that are there already: where √(relative primal / relative dual residual) is
+    far from one, an instance goes to the rung nearest to that times its own. It moves so many times at most: then θ is
+    constant, and the steady state's theorem holds. An instance that is still not done after many steps begins anew
+    from the defaults, on their ladder.
+    """
+    ladder = problem.plan.ladder
+    assert ladder is not None
+    due = (number > 0) & (number % ladder.every == 0)
+    climb = jax.lax.cond(due, lambda: _moved(problem, state, climb, number), lambda: climb)
+    return _taken(problem, state, climb), climb
+
+
+def _moved(problem: Problem, state: Any, climb: Climb, number: Any) -> Climb:
+    ladder = problem.plan.ladder
+    assert ladder is not None
+    residuals = problem.residuals(state)
+    tiny = jnp.finfo(residuals.primal_max.dtype).tiny ** 0.25
+    primal = residuals.primal_max / (residuals.primal_scale + tiny)
+    dual = residuals.dual_max / (residuals.dual_scale + tiny)
+    wanted = 0.5 * (jnp.log(primal + tiny) - jnp.log(dual + tiny))
+    place, logs, last = climb.place, ladder.logs, ladder.last
+    # The steady state itself is the rung with logarithm 0 of the first ladder.
+    rung = jnp.where(place == problem.plan.H, ladder.first, place - problem.plan.H - 1)
+    second = rung > last
+    low, high = jnp.where(second, last + 1, 0), jnp.where(second, logs.size - 1, last)
+    target = logs[rung] + wanted
+    index = jnp.arange(logs.size).reshape((-1,) + (1,) * place.ndim)
+    gap = jnp.where((index >= low) & (index <= high), jnp.abs(logs.reshape(index.shape) - target), jnp.inf)
+    nearest = jnp.argmin(gap, axis=0).astype(jnp.int32)
+    goes = (jnp.abs(wanted) > ladder.threshold) & (climb.moves < ladder.most) & (nearest != rung)
+    goes &= jnp.isfinite(wanted)
+    moved = jnp.where(goes, nearest + problem.plan.H + 1, place)
+    moves = climb.moves + goes
+    if ladder.second is not None:
+        late = number == ladder.patience
+        moved = jnp.where(late, ladder.second + problem.plan.H + 1, moved)
+        moves = jnp.where(late, 0, moves)
+    after = Climb(moved.astype(jnp.int32), moves.astype(jnp.int32), climb.extra)
+    return jax.lax.cond(jnp.any(after.place != place), lambda: _prepared(problem, after), lambda: after)
+
+
+def _prepared(problem: Problem, climb: Climb) -> Climb:
+    """With what each instance's θ prepares."""
+
+    def prepare(place: Any) -> Any:
+        theta, factors = problem.plan.at(place)
+        return problem.algorithm.prepare_instance(problem.family, problem.instance, theta, factors)
+
+    if jax.eval_shape(prepare, jnp.int32(0)) is None:
+        return climb
+    blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(prepare, jnp.int32(0)))
+    return Climb(climb.place, climb.moves, _by_place(problem, climb.place, prepare, blank))
+
+
+def _taken(problem: Problem, state: Any, climb: Climb) -> Any:
+    """The next states, each with its own θ."""
+
+    def take(place: Any) -> Any:
+        theta, factors = problem.plan.at(place)
+        return problem.algorithm.step(problem.family, problem.instance, theta, factors, climb.extra, state)
+
+    return _by_place(problem, climb.place, take, state)
+
+
+def _by_place(problem: Problem, place: Int[Array, "*N"], make: Any, blank: Any) -> Any:
+    """make(place) for every instance: in a batch once for every rung that some instance stands on."""
+    if place.ndim == 0:
+        return make(place)
+    H, count = problem.plan.H, problem.plan.which.size
+
+    def one(k: Any, found: Any) -> Any:
+        here: Bool[Array, " N"] = place == k
+        return jax.lax.cond(jnp.any(here), lambda: choose(here, make(k), found), lambda: found)
+
+    return jax.lax.fori_loop(jnp.min(place), jnp.max(place) + 1, one, blank) if count > H + 1 else make(jnp.int32(H))

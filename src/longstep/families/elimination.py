@@ -1,0 +1,109 @@
+"""A quadratic program without its equalities: what is left of it on their solutions."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..linalg.matrix import Matrix, make_matrix
+from .quadratic_program import QP
+
+# Singular values below this part of the largest are those of equalities that repeat others.
+_RANK = 1e-11
+
+
+class Elimination(eqx.Module):
+    """w = N v + Y b, where the columns of N span the null space of the equality rows E and Y is their pseudo-inverse.
+
+    In v the program is: minimise ½v'(N'PN)v + (N'(q + P Y b))'v subject to l ≤ C N v + C Y b ≤ u, over the other rows
+    C. All in equilibrated units. `apart` is I − E Y, which is zero unless equalities repeat each other; `equalities`
+    and `others` are their places among the family's rows.
+    """
+
+    N: Matrix
+    Y: Matrix
+    P: Matrix
+    A: Matrix
+    cost: Matrix
+    level: Matrix
+    apart: Matrix | None
+    equalities: Int[Array, " e"]
+    others: Int[Array, " i"]
+    order: Int[Array, " rows"]
+    free: int = eqx.field(static=True)
+
+
+class EliminatedInstance(eqx.Module):
+    """An instance (q, l, u) with what the equalities make of it: Y b, the cost of v, and the value C Y b at v = 0."""
+
+    q: Float[Array, "n *N"]
+    l: Float[Array, "m *N"]
+    u: Float[Array, "m *N"]
+    shift: Float[Array, "n *N"]
+    cost: Float[Array, "v *N"]
+    level: Float[Array, "i *N"]
+
+
+class EliminatedQP(QP):
+    """A QP whose equalities are eliminated: the same instances, parameters and units, and an `elimination`."""
+
+    elimination: Elimination
+
+    def __init__(self, family: QP):
+        for name in QP.__dataclass_fields__:
+            setattr(self, name, getattr(family, name))
+        self.elimination = _eliminate(family)
+
+    def decode(self, encoded: Any) -> Any:  # noqa: D102
+        if isinstance(encoded, EliminatedInstance):
+            return encoded
+        # Of what the family itself decodes.
+        instance, e = super().decode(encoded), self.elimination
+        q, l, u = (jnp.asarray(a) for a in (instance.q, instance.l, instance.u))
+        b = l[e.equalities]
+        return EliminatedInstance(q, l, u, e.Y.mv(b), e.N.rmv(q) + e.cost.mv(b), e.level.mv(b))
+
+    @property
+    def decodes_freely(self) -> bool:  # noqa: D102
+        return False
+
+    def _made_again(self) -> "EliminatedQP":
+        return EliminatedQP(super()._made_again())
+
+
+def eliminated(family: QP) -> EliminatedQP:
+    """The family without its equalities."""
+    return family if isinstance(family, EliminatedQP) else EliminatedQP(family)
+
+
+def _eliminate(family: QP) -> Elimination:
+    matrices, dtype = family.matrices, family.dtype
+    P = np.asarray(matrices.P.dense(), np.float64)
+    A = np.asarray(matrices.A.dense(), np.float64)
+    mask = np.asarray(family.equality)
+    equalities, others = np.flatnonzero(mask), np.flatnonzero(~mask)
+    E, C = A[equalities], A[others]
+    n = P.shape[0]
+    if equalities.size:
+        left, sizes, right = np.linalg.svd(E, full_matrices=True)
+        rank = int((sizes > _RANK * sizes.max(initial=0.0)).sum())
+        N, Y = right[rank:].T, right[:rank].T @ (left[:, :rank] / sizes[:rank]).T
+    else:
+        rank, N, Y = 0, np.eye(n), np.zeros((n, 0))
+    apart = None if rank == equalities.size else make_matrix(np.eye(equalities.size) - E @ Y, dtype)
+    reduced = N.T @ P @ N
+    return Elimination(
+        N=make_matrix(N, dtype),
+        Y=make_matrix(Y, dtype),
+        P=make_matrix((reduced + reduced.T) / 2, dtype),
+        A=make_matrix(C @ N, dtype),
+        cost=make_matrix(N.T @ P @ Y, dtype),
+        level=make_matrix(C @ Y, dtype),
+        apart=apart,
+        equalities=jnp.asarray(equalities),
+        others=jnp.asarray(others),
+        order=jnp.asarray(np.argsort(np.concatenate([equalities, others]))),
+        free=N.shape[1],
+    )

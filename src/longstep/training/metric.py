@@ -1,0 +1,155 @@
+"""The metric: one vector of penalties for all steps, learned with constant hyperparameters before the schedule."""
+
+import functools
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..algorithms.base import METRIC
+from ..engine.jitted import Key
+from ..engine.plan import Plan, Problem, factor
+from ..schedules.domain import Positive
+from .learner import Learner, Report
+from .losses import Errors, Loss, Task
+from .optimize import Minimum
+from .program import Part as Piece
+from .program import restricted_task, take_columns
+from .settings import Learned
+from .unknowns import Part, Unknowns
+
+
+@dataclass(frozen=True)
+class Care:
+    """How cautiously a metric is learned: `weight`·mean((log r)²) in the loss, and p of the power mean."""
+
+    weight: float
+    p: float
+
+
+def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned:
+    """The metric r and constant hyperparameters with it, or the constant as it was where no metric is better on
+    instances that it did not see.
+
+    Rows that were never active in training drift to small penalties and are slow where they bind: so r is held near
+    one, and the slow instances count. How much of both is decided by cross-validation on the training instances.
+    """
+    begin, recipe = perf_counter(), learner.recipe
+    groups = learner.metric_groups
+    assert groups is not None
+    size = min(learner.usual.size, recipe.metric_few)
+    fit, all_of_them = _Fit(learner, constant, groups, np.arange(size)), np.ones(size, bool)
+    halves = [np.arange(size) % 2 == side for side in (0, 1)] if size >= 4 else []
+    before = fit.level(fit.start, all_of_them)
+    best, evaluations = Care(recipe.metric_weights[0], recipe.metric_tails[0]), 0
+    if halves:
+        cares = [Care(weight, p) for p in recipe.metric_tails for weight in recipe.metric_weights]
+        scores = []
+        for care in cares:
+            found = [fit.minimise(care, half, fit.start, recipe.metric_trial, report) for half in halves]
+            evaluations += sum(f.evaluations for f in found)
+            scores.append(np.mean([fit.level(f.x, ~half) for f, half in zip(found, halves, strict=True)]))
+        best = cares[int(np.argmin(scores))]
+        if min(scores) >= before:
+            return Learned("metric", dict(constant.theta), before, before, evaluations, perf_counter() - begin)
+    found = fit.minimise(best, all_of_them, fit.start, recipe.metric_iterations, report)
+    theta, _ = fit.unknowns.theta(found.x)
+    values = {name: theta[name] for name in learner.names} | {METRIC: theta[METRIC]}
+    after = fit.level(found.x, all_of_them)
+    return Learned("metric", values, after, before, evaluations + found.evaluations, perf_counter() - begin)
+
+
+class _Fit:
+    """The loss of a metric and constants on some instances, each counted or not: one compiled program for all."""
+
+    def __init__(self, learner: Learner, constant: Learned, groups: np.ndarray, columns: np.ndarray):
+        self.learner, recipe = learner, learner.recipe
+        self.size, count = columns.size, recipe.metric_steps
+        task = learner.task if columns.size == learner.usual.size else restricted_task(learner.task, columns)
+        self.piece = Piece(task)
+        self.loss, self.count = learner.settings.loss, count
+        self.every = recipe.metric_every
+        self.states = take_columns(learner.start(), columns)
+        base = {name: constant.theta[name][:1] for name in learner.names} | {METRIC: np.ones(groups.size)}
+        parts = learner.parts(lambda h: Part(h.name, np.zeros(1, int), h.steady))
+        self.unknowns = Unknowns([*parts, Part(METRIC, groups, Positive())], base)
+        self.start = self.unknowns.start(base)
+        self.entries = int(groups.max(initial=-1)) + 1
+
+    def minimise(self, care: Care, counted: np.ndarray, x: np.ndarray, iterations: int, report: Report) -> Minimum:
+        """The metric and constants with the least loss on the counted instances."""
+
+        def objective(nu: np.ndarray) -> tuple[float, np.ndarray]:
+            theta, slope = self.unknowns.theta(nu)
+            (value, _), gradient = self._evaluate(theta, counted, care.p)
+            pulled = self.unknowns.pull({n: np.asarray(g, np.float64) for n, g in gradient.items()}, slope)
+            logs = nu[-self.entries :]
+            pulled[-self.entries :] += 2 * care.weight * logs / self.entries
+            return float(value) + care.weight * float(np.mean(logs**2)), pulled
+
+        return self.learner.minimise(objective, x, self.unknowns.reach(x), iterations, report)
+
+    def level(self, nu: np.ndarray, counted: np.ndarray) -> float:
+        """The log errors of the counted instances at the checkpoints, between their mean and a high quantile."""
+        theta, _ = self.unknowns.theta(nu)
+        (_, errors), _ = self._evaluate(theta, counted, 0.0)
+        logs, recipe = np.asarray(errors.metric, np.float64)[:, counted], self.learner.recipe
+        tail = recipe.judged_tail_of_many
+        means, tails = logs.mean(axis=1), np.quantile(logs, recipe.judged_quantile, axis=1)
+        level = float(np.mean((1 - tail) * means + tail * tails))
+        return level if np.isfinite(level) else recipe.overflow
+
+    def _evaluate(self, theta: Any, counted: np.ndarray, p: float) -> Any:
+        arrays = {name: jnp.asarray(value) for name, value in theta.items()}
+        given = arrays, jnp.asarray(counted, self.learner.task.family.dtype), p
+        return _weighted(self.piece.key, self.count, self.every, self.loss, self.piece.leaves, *given, self.states)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _weighted(
+    key: Key, count: int, every: int, loss: Loss, leaves: tuple, theta: Any, counted: Any, p: Any, state: Any
+) -> tuple[tuple[Float[Array, ""], Errors], Any]:
+    """The loss of constant steps on the counted instances with the errors of all, and its gradient in θ.
+
+    Errors are measured where they count, and nowhere else: that costs more than a step.
+    """
+    task: Task = jax.tree.unflatten(key.structure, leaves)
+
+    def total(theta: Any) -> tuple[Float[Array, ""], Errors]:
+        algorithm, family = task.algorithm, task.family
+        theta = {name: value.astype(family.dtype) for name, value in theta.items()}
+        metric = theta.pop(METRIC)
+        once = {name: value[0] for name, value in theta.items()} | {METRIC: metric}
+        factors = jax.tree.map(lambda a: a[None], factor(algorithm, family, jax.lax.stop_gradient(once)))
+        plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0, metric=metric)
+        step = Problem(algorithm, family, plan, task.instance).stepper(0)
+
+        def part(state: Any, length: int) -> Any:
+            return jax.lax.scan(lambda s, _: (step(s), None), state, None, length=length)[0]
+
+        def whole(state: Any, _: Any) -> tuple[Any, Errors]:
+            state = part(state, every)
+            return state, task.errors(state)
+
+        after, errors = jax.lax.scan(whole, state, None, length=count // every)
+        if count % every:
+            last = task.errors(part(after, count % every))
+            errors = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), errors, last)
+        value = loss.metric * jnp.mean(_power_mean(errors.metric, counted, p))
+        if loss.distance and errors.distance is not None:
+            value += loss.distance * jnp.mean(_power_mean(errors.distance, counted, p))
+        return value, errors
+
+    return jax.value_and_grad(total, has_aux=True)(theta)
+
+
+def _power_mean(logs: Float[Array, "c N"], counted: Float[Array, " N"], p: Any) -> Float[Array, " c"]:
+    """The power mean of the counted entries; the geometric one for p = 0."""
+    share = counted / jnp.sum(counted)
+    safe = jnp.where(p > 0, p, 1.0)
+    power = jax.nn.logsumexp(safe * logs, axis=-1, b=share) / safe
+    return jnp.where(p > 0, power, jnp.sum(share * logs, axis=-1))
