@@ -51,14 +51,14 @@ def from_cvxpy(
     cp = _cvxpy()
     from .interface import ConicInterface, QPInterface
     from .leaves import parameter_blocks, variable_blocks
-    from .program import compile_problem, parametric
+    from .program import compile_problem, parametric, rewrite_quadratics
     from .refusals import check_problem, is_qp
 
     if form not in (None, "qp", "conic"):
         raise ValueError(f"form must be 'qp', 'conic' or None, got {form!r}")
     check_problem(problem)
     # A problem of our own over the same objects: the user's keeps what CVXPY compiled for other solvers.
-    own = cp.Problem(problem.objective, problem.constraints)
+    own = rewrite_quadratics(problem)
     chosen = form or ("qp" if is_qp(own) else "conic")
     interface = QPInterface if chosen == "qp" else ConicInterface
     compiled = compile_problem(own, interface(), chosen)

@@ -17,6 +17,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.error import SolverError
 
 from .._util.hashing import content_hash
@@ -36,6 +37,27 @@ class Compiled:
     program: Any
     chain: Any
     inverse: list
+
+
+def rewrite_quadratics(problem: Any) -> Any:
+    """A problem over the same objects in which quad_form(x − r, Q) with a parameter r is ‖R(x − r)‖², R'R = Q.
+
+    CVXPY takes the first for one that does not follow its rules for parameters, though the second does.
+    """
+    objective = type(problem.objective)(_squared(problem.objective.expr))
+    return cp.Problem(objective, problem.constraints)
+
+
+def _squared(node: Any) -> Any:
+    if isinstance(node, QuadForm) and node.args[0].parameters() and node.args[1].is_constant():
+        values, vectors = np.linalg.eigh(np.asarray(node.args[1].value, np.float64))
+        # CVXPY has checked the sign; what is left of the other is rounding.
+        sign = 1.0 if values.sum() >= 0 else -1.0
+        kept = sign * values > 1e-15 * np.abs(values).max(initial=0.0)
+        R = np.sqrt(sign * values[kept])[:, None] * vectors[:, kept].T
+        return sign * cp.sum_squares(R @ cp.vec(node.args[0], order="F"))
+    inner = [_squared(arg) for arg in node.args]
+    return node if all(a is b for a, b in zip(inner, node.args, strict=True)) else node.copy(inner)
 
 
 def compile_problem(problem: Any, interface: Any, form: str) -> Compiled:
