@@ -121,6 +121,15 @@ class Algorithm(eqx.Module):
         """θ with all penalties so many times as strong; θ itself where there are none."""
         return theta
 
+    def balance(
+        self, family: Any, instance: Any, state: Any, residuals: Residuals
+    ) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+        """The logarithms of the relative primal and dual residuals, whose balance OSQP adapts penalties by."""
+        return (
+            relative(residuals.primal_max, residuals.primal_scale),
+            relative(residuals.dual_max, residuals.dual_scale),
+        )
+
     def safe(self, family: Any, steady: dict[str, float]) -> dict[str, float]:
         """The hyperparameters that the safeguard falls back on; they share the steady state's factors."""
         return steady
@@ -155,3 +164,9 @@ class Algorithm(eqx.Module):
             raise TypeError(
                 f"{type(self).__name__} solves {self.family_type.__name__} families, not {type(family).__name__}"
             )
+
+
+def relative(residual: Float[Array, "*N"], scale: Float[Array, "*N"]) -> Float[Array, "*N"]:
+    """log(residual/scale), finite where one of them vanishes."""
+    tiny = jnp.finfo(residual.dtype).tiny ** 0.25
+    return jnp.log(residual / (scale + tiny) + tiny)

@@ -9,9 +9,10 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
-from ..linalg.matrix import along
+from ..linalg.matrix import along, max_norm
 from ..linalg.systems import Gram, Pattern, solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
+from .base import relative
 from .quadratic import QPMethod, QPState
 from .splitting import Splitting
 
@@ -120,6 +121,17 @@ class Condensed(Splitting, QPMethod):
     @override
     def residuals(self, family: EliminatedQP, instance: EliminatedInstance, state):
         return super().residuals(family, instance, self.lifted(family, instance, state))
+
+    @override
+    def balance(self, family: EliminatedQP, instance: EliminatedInstance, state, residuals):
+        # Of what is split alone: equalities hold, and their multipliers, which may be large, say nothing of ρ.
+        e = family.elimination
+        s, Pv, Aty = instance.level + e.A.mv(state.v), e.P.mv(state.v), e.A.rmv(state.y)
+        size = jnp.maximum(jnp.maximum(max_norm(Pv), max_norm(Aty)), max_norm(instance.cost))
+        return (
+            relative(max_norm(s - state.z), jnp.maximum(max_norm(s), max_norm(state.z))),
+            relative(max_norm(Pv + instance.cost + Aty), size),
+        )
 
     @override
     def measure_point(self, family, instance, point):

@@ -5,17 +5,19 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .plan import Problem
 from .safeguard import choose
 
 
 class Climb(eqx.Module):
-    """Where each instance stands: the place of its θ in the plan, how often it has moved, and what its θ prepares."""
+    """Where each instance stands: the place of its θ in the plan, how often it has moved, the larger of its relative
+    residuals at the last look, as a logarithm, and what its θ prepares."""
 
     place: Int[Array, "*N"]
     moves: Int[Array, "*N"]
+    level: Float[Array, "*N"]
     extra: Any
 
 
@@ -24,7 +26,8 @@ def begin(problem: Problem, state: Any) -> Climb | None:
     if problem.plan.ladder is None:
         return None
     shape = problem.family.batch(problem.instance)
-    climb = Climb(jnp.full(shape, problem.plan.H, jnp.int32), jnp.zeros(shape, jnp.int32), None)
+    level = jnp.full(shape, jnp.inf, problem.family.dtype)
+    climb = Climb(jnp.full(shape, problem.plan.H, jnp.int32), jnp.zeros(shape, jnp.int32), level, None)
     return _prepared(problem, climb)
 
 
@@ -32,8 +35,8 @@ def step(problem: Problem, state: Any, climb: Climb, number: Any) -> tuple[Any, 
     """Step `number` of the steady state, from 0, and before every tenth a look at the balance of the residuals.
 
     As OSQP's adaptive rho, with factors that are there already: where √(relative primal / relative dual residual) is
-    far from one, an instance goes to the rung nearest to that times its own. It moves so many times at most: then θ is
-    constant, and the steady state's theorem holds. An instance that is still not done after many steps begins anew
+    far from one and the residuals hardly fell since the last look, an instance goes to the rung nearest to that times
+    its own. It moves so many times at most: then θ is constant, and the steady state's theorem holds. An instance that is still not done after many steps begins anew
     from the defaults, on their ladder.
     """
     ladder = problem.plan.ladder
@@ -46,11 +49,8 @@ def step(problem: Problem, state: Any, climb: Climb, number: Any) -> tuple[Any, 
 def _moved(problem: Problem, state: Any, climb: Climb, number: Any) -> Climb:
     ladder = problem.plan.ladder
     assert ladder is not None
-    residuals = problem.residuals(state)
-    tiny = jnp.finfo(residuals.primal_max.dtype).tiny ** 0.25
-    primal = residuals.primal_max / (residuals.primal_scale + tiny)
-    dual = residuals.dual_max / (residuals.dual_scale + tiny)
-    wanted = 0.5 * (jnp.log(primal + tiny) - jnp.log(dual + tiny))
+    primal, dual = problem.algorithm.balance(problem.family, problem.instance, state, problem.residuals(state))
+    wanted, level = 0.5 * (primal - dual), jnp.maximum(primal, dual)
     place, logs, last = climb.place, ladder.logs, ladder.last
     # The steady state itself is the rung with logarithm 0 of the first ladder.
     rung = jnp.where(place == problem.plan.H, ladder.first, place - problem.plan.H - 1)
@@ -61,14 +61,15 @@ def _moved(problem: Problem, state: Any, climb: Climb, number: Any) -> Climb:
     gap = jnp.where((index >= low) & (index <= high), jnp.abs(logs.reshape(index.shape) - target), jnp.inf)
     nearest = jnp.argmin(gap, axis=0).astype(jnp.int32)
     goes = (jnp.abs(wanted) > ladder.threshold) & (climb.moves < ladder.most) & (nearest != rung)
-    goes &= jnp.isfinite(wanted)
+    # Who gets on well stays: the balance is a guess, and progress is not.
+    goes &= jnp.isfinite(wanted) & ~(level < climb.level - ladder.progress)
     moved = jnp.where(goes, nearest + problem.plan.H + 1, place)
     moves = climb.moves + goes
     if ladder.second is not None:
         late = number == ladder.patience
         moved = jnp.where(late, ladder.second + problem.plan.H + 1, moved)
         moves = jnp.where(late, 0, moves)
-    after = Climb(moved.astype(jnp.int32), moves.astype(jnp.int32), climb.extra)
+    after = Climb(moved.astype(jnp.int32), moves.astype(jnp.int32), level, climb.extra)
     return jax.lax.cond(jnp.any(after.place != place), lambda: _prepared(problem, after), lambda: after)
 
 
@@ -82,7 +83,7 @@ def _prepared(problem: Problem, climb: Climb) -> Climb:
     if jax.eval_shape(prepare, jnp.int32(0)) is None:
         return climb
     blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(prepare, jnp.int32(0)))
-    return Climb(climb.place, climb.moves, _by_place(problem, climb.place, prepare, blank))
+    return Climb(climb.place, climb.moves, climb.level, _by_place(problem, climb.place, prepare, blank))
 
 
 def _taken(problem: Problem, state: Any, climb: Climb) -> Any:

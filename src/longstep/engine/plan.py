@@ -46,7 +46,7 @@ class Ladder(eqx.Module):
     `logs` are the logarithms of the multiples, ascending in each part: entry j is place H + 1 + j of the plan. `first`
     is the steady state's own rung, `last` the last one of its part; `second` is the defaults' own rung, to which those
     go that are not done after `patience` steps. Every so many steps, an instance whose residuals are out of balance by
-    more than exp(`threshold`) moves, `most` times at most.
+    more than exp(`threshold`) moves, `most` times at most, unless they fell by exp(`progress`) since the last look.
     """
 
     logs: Float[Array, " R"]
@@ -55,6 +55,7 @@ class Ladder(eqx.Module):
     second: int | None = eqx.field(static=True)
     every: int = eqx.field(static=True, default=10)
     threshold: float = eqx.field(static=True, default=math.log(2.5))
+    progress: float = eqx.field(static=True, default=math.log(2.0))
     most: int = eqx.field(static=True, default=8)
     patience: int = eqx.field(static=True, default=1000)
 
