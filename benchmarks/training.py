@@ -304,7 +304,8 @@ def run_memory(quick):
         for N, B, H in ((10, 10, 20), (10, 10, 50), (10, 20, 50), (100, 10, 50)):
             if len(report.data.train) < N:
                 continue
-            loss, split = resolve_loss("metric", N, DEFAULT), report.data.train.select(range(N))
+            loss = resolve_loss("metric", N, DEFAULT, monotone=algorithm.metric_groups(report.family) is not None)
+            split = report.data.train.select(range(N))
             block = Program(gather(report.family, algorithm, split, None, loss, DEFAULT).task, loss, B, DEFAULT)
             states = block.start(None)
             staged = block.stage(states, states)

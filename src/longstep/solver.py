@@ -14,7 +14,7 @@ from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.measure import Measure
-from .engine.plan import make_plan
+from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, History, Solution, Status, one_solution
 from .engine.stopping import Limits
 from .export_c import CompiledSolver, compile_solver
@@ -84,7 +84,7 @@ class Solver:
         algorithm: Algorithm | None = None,
         safeguard: Literal["block", "step"] | None = "block",
         factors: Literal["float32", "float64"] | None = None,
-        ladder: bool = False,
+        ladder: LadderUse = False,
         **values: float,
     ):
         require_jax()
@@ -108,7 +108,9 @@ class Solver:
         self.safeguard: Literal["block", "step"] | None = safeguard
         self.factors: Literal["float32"] | None = _precision(factors, family, self.algorithm)
         precision = None if self.factors is None else np.dtype(self.factors)
-        self.ladder = bool(ladder)
+        if ladder not in (True, False, "late"):
+            raise ValueError(f"ladder must be True, False or 'late', got {ladder!r}")
+        self.ladder: LadderUse = ladder
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
         leaves, structure = jax.tree.flatten((self.algorithm, self._working, self.plan))

@@ -144,7 +144,7 @@ class Condensed(Splitting, QPMethod):
 
     @override
     def extract(self, family: EliminatedQP, instance: EliminatedInstance, state):
-        return super().extract(family, instance, self.lifted(family, instance, state))
+        return self.point(family, instance, self.lifted(family, instance, state))
 
     @override
     def infeasible(self, family: EliminatedQP, instance: EliminatedInstance, previous, state, eps):

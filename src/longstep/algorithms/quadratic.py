@@ -69,6 +69,10 @@ class QPMethod(Algorithm):
         return jnp.concatenate([state.w, state.z, state.y])
 
     def extract(self, family, instance, state):  # noqa: D102
+        return self.point(family, instance, state)
+
+    def point(self, family: Any, instance: Any, state: QPState) -> Point:
+        """The point of (w, z, y) in the user's units."""
         s, kinds = family.matrices.scaling, family.host.kinds
         e, x = along(s.e, state.z), state.w * along(s.d, state.w)
         y = _cut(instance, state.y) * e / s.c
@@ -102,7 +106,7 @@ class QPMethod(Algorithm):
 
     def rays(self, family, instance, previous, state):  # noqa: D102
         difference = QPState(state.w - previous.w, state.z, state.y - previous.y)
-        return self.extract(family, instance, difference)
+        return self.point(family, instance, difference)
 
 
 def _support(instance, y: Float[Array, "m *N"]) -> Float[Array, "*N"]:

@@ -13,11 +13,12 @@ from .safeguard import choose
 
 class Climb(eqx.Module):
     """Where each instance stands: the place of its θ in the plan, how often it has moved, the larger of its relative
-    residuals at the last look, as a logarithm, and what its θ prepares."""
+    residuals at the last look and at the last mark, as logarithms, and what its θ prepares."""
 
     place: Int[Array, "*N"]
     moves: Int[Array, "*N"]
     level: Float[Array, "*N"]
+    mark: Float[Array, "*N"]
     extra: Any
 
 
@@ -27,7 +28,7 @@ def begin(problem: Problem, state: Any) -> Climb | None:
         return None
     shape = problem.family.batch(problem.instance)
     level = jnp.full(shape, jnp.inf, problem.family.dtype)
-    climb = Climb(jnp.full(shape, problem.plan.H, jnp.int32), jnp.zeros(shape, jnp.int32), level, None)
+    climb = Climb(jnp.full(shape, problem.plan.H, jnp.int32), jnp.zeros(shape, jnp.int32), level, level, None)
     return _prepared(problem, climb)
 
 
@@ -36,8 +37,8 @@ def step(problem: Problem, state: Any, climb: Climb, number: Any) -> tuple[Any, 
 
     As OSQP's adaptive rho, with factors that are there already: where √(relative primal / relative dual residual) is
     far from one and the residuals hardly fell since the last look, an instance goes to the rung nearest to that times
-    its own. It moves so many times at most: then θ is constant, and the steady state's theorem holds. An instance that is still not done after many steps begins anew
-    from the defaults, on their ladder.
+    its own. It moves so many times at most: then θ is constant, and the steady state's theorem holds. An instance that
+    gets on badly, or is not done after many steps, goes on from there with the fallback, on a ladder of its own.
     """
     ladder = problem.plan.ladder
     assert ladder is not None
@@ -62,14 +63,18 @@ def _moved(problem: Problem, state: Any, climb: Climb, number: Any) -> Climb:
     nearest = jnp.argmin(gap, axis=0).astype(jnp.int32)
     goes = (jnp.abs(wanted) > ladder.threshold) & (climb.moves < ladder.most) & (nearest != rung)
     # Who gets on well stays: the balance is a guess, and progress is not.
-    goes &= jnp.isfinite(wanted) & ~(level < climb.level - ladder.progress)
+    goes &= (number >= ladder.wait) & jnp.isfinite(wanted) & ~(level < climb.level - ladder.progress)
     moved = jnp.where(goes, nearest + problem.plan.H + 1, place)
     moves = climb.moves + goes
+    mark = climb.mark
     if ladder.second is not None:
-        late = number == ladder.patience
-        moved = jnp.where(late, ladder.second + problem.plan.H + 1, moved)
-        moves = jnp.where(late, 0, moves)
-    after = Climb(moved.astype(jnp.int32), moves.astype(jnp.int32), level, climb.extra)
+        at_mark = jnp.any(number == jnp.array(ladder.marks, jnp.int32))
+        stuck = at_mark & ~(level < mark - ladder.enough) & (number > ladder.marks[0])
+        leaves = (stuck | (number == ladder.patience)) & ~second
+        moved = jnp.where(leaves, ladder.second + problem.plan.H + 1, moved)
+        moves = jnp.where(leaves, 0, moves)
+        mark = jnp.where(at_mark, level, mark)
+    after = Climb(moved.astype(jnp.int32), moves.astype(jnp.int32), level, mark, climb.extra)
     return jax.lax.cond(jnp.any(after.place != place), lambda: _prepared(problem, after), lambda: after)
 
 
@@ -83,7 +88,7 @@ def _prepared(problem: Problem, climb: Climb) -> Climb:
     if jax.eval_shape(prepare, jnp.int32(0)) is None:
         return climb
     blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(prepare, jnp.int32(0)))
-    return Climb(climb.place, climb.moves, climb.level, _by_place(problem, climb.place, prepare, blank))
+    return Climb(climb.place, climb.moves, climb.level, climb.mark, _by_place(problem, climb.place, prepare, blank))
 
 
 def _taken(problem: Problem, state: Any, climb: Climb) -> Any:

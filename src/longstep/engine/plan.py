@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -39,14 +39,20 @@ class Safeguard(eqx.Module):
         return jax.lax.cummin(jnp.where(self.ends, following, self.ends.size), reverse=True)
 
 
+# Whether there is a ladder: from the start of the steady state, or only for those that are not done after long.
+LadderUse: TypeAlias = bool | Literal["late"]
+
+
 class Ladder(eqx.Module):
     """Rungs to which an instance may move in the steady state: multiples of its penalties and, behind them, of the
-    defaults' penalties, where these are others.
+    fallback's penalties without the metric, where these are others.
 
     `logs` are the logarithms of the multiples, ascending in each part: entry j is place H + 1 + j of the plan. `first`
-    is the steady state's own rung, `last` the last one of its part; `second` is the defaults' own rung, to which those
-    go that are not done after `patience` steps. Every so many steps, an instance whose residuals are out of balance by
-    more than exp(`threshold`) moves, `most` times at most, unless they fell by exp(`progress`) since the last look.
+    is the steady state's own rung, `last` the last one of its part; `second` is the fallback's own rung, to which those
+    go that are not done after `patience` steps, or whose residuals fell by less than exp(`enough`) between 100 and 200
+    steps, 200 and 400, and so on. Every so many steps, an instance whose residuals are out of balance by more than
+    exp(`threshold`) moves, `most` times at most, unless they fell by exp(`progress`) since the last look; not before
+    `wait` steps.
     """
 
     logs: Float[Array, " R"]
@@ -57,7 +63,10 @@ class Ladder(eqx.Module):
     threshold: float = eqx.field(static=True, default=math.log(2.5))
     progress: float = eqx.field(static=True, default=math.log(2.0))
     most: int = eqx.field(static=True, default=8)
+    marks: tuple[int, ...] = eqx.field(static=True, default=(50, 100, 200, 400))
+    enough: float = eqx.field(static=True, default=math.log(10.0))
     patience: int = eqx.field(static=True, default=1000)
+    wait: int = eqx.field(static=True, default=0)
 
 
 class Plan(eqx.Module):
@@ -138,7 +147,7 @@ def make_plan(
     schedule: Schedule,
     safeguard: str | None = None,
     precision: np.dtype | None = None,
-    ladder: bool = False,
+    ladder: LadderUse = False,
 ) -> Plan:
     """Factor once for every distinct set of factored hyperparameters, in float64 whatever the family's precision.
 
@@ -189,7 +198,7 @@ def make_plan(
         len(schedule),
         guard,
         metric,
-        None if rungs is None else rungs.ladder(family.dtype),
+        None if rungs is None else rungs.ladder(family.dtype, late=ladder == "late"),
         jnp.asarray(plain) if plain.any() else None,
     )
 
@@ -209,13 +218,16 @@ class _Rungs:
     last: int
     second: int | None
 
-    def ladder(self, dtype: np.dtype) -> Ladder:
-        return Ladder(jnp.asarray(self.logs, dtype), self.first, self.last, self.second)
+    def ladder(self, dtype: np.dtype, late: bool) -> Ladder:
+        made = Ladder(jnp.asarray(self.logs, dtype), self.first, self.last, self.second)
+        return replace(made, wait=made.patience) if late else made
 
 
 def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs | None:
-    """Multiples of the steady penalties, then of the defaults' where these are others; None without penalties."""
-    steady, usual = schedule.steady, {h.name: h.default for h in algorithm.hyperparameters(family)}
+    """Multiples of the steady penalties, then of the fallback's where these are others; None without penalties."""
+    steady, usual = schedule.steady, schedule.fallback
+    if usual is None:
+        usual = {h.name: h.default for h in algorithm.hyperparameters(family)}
     if algorithm.scaled(family, steady, 2.0) == steady:
         return None
     reach = _REACH if family.n <= _LARGE else _REACH_OF_LARGE

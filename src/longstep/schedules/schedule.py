@@ -20,7 +20,8 @@ class Schedule:
     algorithms without hyperparameters.
 
     `metric` is a positive vector, the same at every step, by which the penalties of single rows are multiplied: ρ of
-    row i at step k is rho[k]·metric[i]. None is one for all.
+    row i at step k is rho[k]·metric[i]. None is one for all. `fallback` are constants, without the metric, for
+    instances that get on badly in the steady state; None is the algorithm's defaults.
 
     >>> schedule = Schedule({"step": [0.5, 2.0]}, {"step": 1.0})
     >>> len(schedule), float(schedule.step[1]), schedule[7]
@@ -41,6 +42,7 @@ class Schedule:
         warm: bool = False,
         blocks: Iterable[int] | None = None,
         metric: Any = None,
+        fallback: Mapping[str, float] | None = None,
     ):
         self._steady = {name: float(value) for name, value in steady.items()}
         self._varying = {name: np.array(values, np.float64, ndmin=0) for name, values in varying.items()}
@@ -65,6 +67,7 @@ class Schedule:
             if self.metric.ndim != 1 or not (np.isfinite(self.metric) & (self.metric > 0)).all():
                 raise ValueError("the metric must be a vector of positive, finite numbers")
             self.metric.flags.writeable = False
+        self.fallback = None if fallback is None else {name: float(fallback[name]) for name in self._steady}
         H = len(self)
         self.blocks = ((H,) if H else ()) if blocks is None else tuple(int(b) for b in blocks)
         if sum(self.blocks) != H or any(b < 1 for b in self.blocks):
@@ -125,6 +128,7 @@ class Schedule:
             and self.warm == other.warm
             and self.blocks == other.blocks
             and _equal(self.metric, other.metric)
+            and self.fallback == other.fallback
             and all(np.array_equal(self._varying[k], other._varying[k]) for k in self.names)
         )
 
@@ -135,13 +139,17 @@ class Schedule:
         """The schedule as JSON; `Schedule.from_json` gives an equal one."""
         varying = {name: values.tolist() for name, values in self._varying.items()}
         fields = {"varying": varying, "steady": self._steady, "warm": self.warm, "blocks": self.blocks}
-        return json.dumps(fields if self.metric is None else fields | {"metric": self.metric.tolist()})
+        if self.metric is not None:
+            fields["metric"] = self.metric.tolist()
+        if self.fallback is not None:
+            fields["fallback"] = self.fallback
+        return json.dumps(fields)
 
     @staticmethod
     def from_json(text: str) -> "Schedule":
         """The inverse of `to_json`."""
         fields = json.loads(text)
-        options = {name: fields.get(name) for name in ("blocks", "metric")}
+        options = {name: fields.get(name) for name in ("blocks", "metric", "fallback")}
         return Schedule(fields["varying"], fields["steady"], warm=fields["warm"], **options)
 
     def __repr__(self) -> str:

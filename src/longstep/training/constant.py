@@ -41,8 +41,8 @@ def best_constant(
 ) -> tuple[dict[str, float], float, float]:
     """The constant θ with the least mean, over block ends, of the level of log errors; the defaults' score, its own.
 
-    Some candidates are drawn around the defaults, the others ever closer around the best ones so far. `fixed` values
-    are held.
+    First the defaults with all penalties scaled; then some candidates around the best of these, the others ever closer
+    around the best ones so far. `fixed` values are held.
     """
     recipe = program.recipe
     free = [h for h in hyperparameters if h.name not in fixed and not isinstance(h.steady, Fixed)]
@@ -67,6 +67,11 @@ def best_constant(
 
     points, scores = [centre], [score(centre)]
     report(scores[0])
+    penalties = np.array([h.role == "penalty" and isinstance(h.steady, Positive) for h in free], bool)
+    for multiple in recipe.scanned if penalties.any() and candidates > len(recipe.scanned) else ():
+        points.append(np.clip(centre + penalties * np.log(multiple), least, most))
+        scores.append(score(points[-1]))
+    centre = points[int(np.argmin(scores))]
     drawn = int(candidates * recipe.drawn)
     for k in range(1, candidates if free else 1):
         if k <= drawn:

@@ -63,8 +63,11 @@ class Loss:
         return total
 
 
-def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe) -> Loss:
-    """A loss by its name, with the tail and the stress that suit so many instances."""
+def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe, *, monotone: bool) -> Loss:
+    """A loss by its name, with the tail and the stress that suit so many instances.
+
+    Of ADMM's steps every few count; blocks of gradient steps may go up before they go down.
+    """
     both = Loss(distance=recipe.distance_in_both, metric=1.0)
     named = {"distance": Loss(distance=1.0), "metric": Loss(metric=1.0), "both": both}
     if not isinstance(loss, Loss):
@@ -72,7 +75,9 @@ def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe) -> Loss:
             raise ValueError(f"loss must be one of {', '.join(named)} or a Loss(…), got {loss!r}")
         loss = named[loss]
     tail, stress, _ = recipe.of(instances)
-    usual = {"tail": tail, "stress": stress, "fall": recipe.fall}
+    usual: dict[str, Any] = {"tail": tail, "stress": stress, "fall": recipe.fall}
+    if monotone:
+        usual |= {"every": recipe.every, "stress": recipe.stress_of_penalties, "tail": recipe.metric_tail}
     return replace(loss, **{name: value for name, value in usual.items() if getattr(loss, name) is None})
 
 

@@ -25,7 +25,7 @@ from .unknowns import Part, Unknowns
 
 @dataclass(frozen=True)
 class Care:
-    """How cautiously a metric is learned: `weight`·mean((log r)²) in the loss, and p of the power mean."""
+    """How cautiously a metric is learned: `weight`·mean((log r)²) in the loss, and the power mean's p."""
 
     weight: float
     p: float
@@ -45,9 +45,9 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
     fit, all_of_them = _Fit(learner, constant, groups, np.arange(size)), np.ones(size, bool)
     halves = [np.arange(size) % 2 == side for side in (0, 1)] if size >= 4 else []
     before = fit.level(fit.start, all_of_them)
-    best, evaluations = Care(recipe.metric_weights[0], recipe.metric_tails[0]), 0
+    best, evaluations = Care(recipe.metric_weights[0], recipe.metric_tail), 0
     if halves:
-        cares = [Care(weight, p) for p in recipe.metric_tails for weight in recipe.metric_weights]
+        cares = [Care(weight, recipe.metric_tail) for weight in recipe.metric_weights]
         scores = []
         for care in cares:
             found = [fit.minimise(care, half, fit.start, recipe.metric_trial, report) for half in halves]
@@ -72,6 +72,7 @@ class _Fit:
         task = learner.task if columns.size == learner.usual.size else restricted_task(learner.task, columns)
         self.piece = Piece(task)
         self.loss, self.count = learner.settings.loss, count
+        self.forward, self.floor = learner.usual.restricted(columns), learner.floor()
         self.every = recipe.metric_every
         self.states = take_columns(learner.start(), columns)
         base = {name: constant.theta[name][:1] for name in learner.names} | {METRIC: np.ones(groups.size)}
@@ -94,13 +95,22 @@ class _Fit:
         return self.learner.minimise(objective, x, self.unknowns.reach(x), iterations, report)
 
     def level(self, nu: np.ndarray, counted: np.ndarray) -> float:
-        """The log errors of the counted instances at the checkpoints, between their mean and a high quantile."""
+        """The log errors of the counted instances at the checkpoints and long after: their mean, a high quantile and
+        the worst, which a metric that neglects some rows makes worse, weighted."""
         theta, _ = self.unknowns.theta(nu)
-        (_, errors), _ = self._evaluate(theta, counted, 0.0)
-        logs, recipe = np.asarray(errors.metric, np.float64)[:, counted], self.learner.recipe
-        tail = recipe.judged_tail_of_many
-        means, tails = logs.mean(axis=1), np.quantile(logs, recipe.judged_quantile, axis=1)
-        level = float(np.mean((1 - tail) * means + tail * tails))
+        values = {name: value[0] for name, value in theta.items() if name != METRIC} | {METRIC: theta[METRIC]}
+        recipe, states, found = self.learner.recipe, self.states, []
+        advance = self.forward.held(values)
+        for _ in range(-(-recipe.metric_lasting // self.forward.count)):
+            states, errors = advance(states)
+            logs = np.maximum(np.asarray(errors.metric, np.float64)[counted], self.floor)
+            levels = logs.mean(), np.quantile(logs, recipe.judged_quantile), logs.max()
+            found.append(np.average(levels, weights=recipe.metric_judged))
+            if found[-1] == self.floor:
+                break
+        # What is at the floor stays there.
+        found += [self.floor] * (-(-recipe.metric_lasting // self.forward.count) - len(found))
+        level = float(np.mean(found))
         return level if np.isfinite(level) else recipe.overflow
 
     def _evaluate(self, theta: Any, counted: np.ndarray, p: float) -> Any:

@@ -1,6 +1,7 @@
 """Some steps as a function of their hyperparameters: the compiled programs of training."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from .recipe import Recipe
 from .settings import Values
 
 Rows = tuple[int, ...]
+# Up to so many checkpoints are runs of steps of their own, each compiled.
+_APART = 3
 
 
 class Program:
@@ -168,8 +171,8 @@ def single(tree: Any) -> Any:
     return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
 
-def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any, observe: Any) -> tuple[Any, Any]:
-    """`count` steps from `state`, and what is observed after each."""
+def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Problem:
+    """The problem whose first `count` steps are those of θ."""
     algorithm, family = task.algorithm, task.family
     hyperparameters = algorithm.hyperparameters(family)
     theta = {name: value.astype(family.dtype) for name, value in theta.items()}
@@ -192,18 +195,21 @@ def _walk(task: Task, count: int, theta: Any, slots: Any, used: Any, state: Any,
     # A plan has one more entry, the steady state, which these steps never reach.
     padded = {name: jnp.append(value, value[-1]) for name, value in by_step.items()}
     plan = Plan(padded, factors, jnp.append(slots, slots[-1]), count, metric=metric)
-    state, record, _ = steps(Problem(algorithm, family, plan, task.instance), state, count, 0, observe)
-    return state, record
+    return Problem(algorithm, family, plan, task.instance)
 
 
 def checkpoints_of(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
     """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
-    if len(rows) == 1:
-        end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
-        errors = jax.tree.map(lambda a: a[None], task.errors(end))
-    else:
-        _, record = _walk(task, count, theta, slots, used, state, task.errors)
+    problem, found, here = _planned(task, count, theta, slots, used), [], state
+    if len(rows) > _APART:
+        _, record, _ = steps(problem, state, count, 0, task.errors)
         errors = jax.tree.map(lambda a: a[np.array(rows)], record)
+    else:
+        # Errors are dearer than a step: measured where they count alone.
+        for first, last in itertools.pairwise((0, *rows)):
+            here, _, _ = steps(problem, here, last - first, first, lambda s: ())
+            found.append(task.errors(here))
+        errors = jax.tree.map(lambda *a: jnp.stack(a), *found)
     return errors.split(task.stress, task.errors(state))
 
 
@@ -256,7 +262,7 @@ def _shares(loss: Loss, errors: list[Errors]) -> tuple[Any, list[Errors]]:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _forward(key: Key, count: int, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any) -> tuple[Any, Errors]:
     task = jax.tree.unflatten(key.structure, leaves)
-    end, _ = _walk(task, count, theta, slots, used, state, lambda s: ())
+    end, _, _ = steps(_planned(task, count, theta, slots, used), state, count, 0, lambda s: ())
     return end, task.errors(end)
 
 

@@ -65,9 +65,13 @@ class Recipe:
     # p of the power mean over instances: 0 is the geometric mean.
     tail_of_few: Amount = 0.0
     tail_of_many: Amount = 0.5
+    # Errors count after every so many steps of a block, and at its end.
+    every: Count = 5
     # The weight of the stress test; 0 is none. With more instances the tail is what is left to gain.
     stress_of_few: Amount = 4.0
     stress_of_many: Amount = 8.0
+    # ADMM converges whatever its penalties are, and has a fallback for who gets on badly.
+    stress_of_penalties: Amount = 0.0
     # By how much log φ² should fall in a stress test before nothing more is asked.
     fall: Amount = 2.0
     # What log‖z − z*‖² weighs beside log φ² in the loss `both`.
@@ -86,7 +90,9 @@ class Recipe:
     judged_tail_of_few: Share = 0.25
     judged_tail_of_many: Share = 0.5
     judged_quantile: Share = 0.9
-    # This part of the candidates is drawn around the defaults, the others around the best ones so far.
+    # First the defaults with all penalties scaled by these; families differ by many decades.
+    scanned: tuple[Positive, ...] = (0.0001, 0.001, 0.01, 0.1, 0.3, 3.0, 10.0, 100.0, 1000.0, 10000.0)
+    # This part of the candidates is drawn around the best of these, the others around the best ones so far.
     drawn: Share = 0.5
     # One standard deviation around the defaults: decades of positive numbers, logits of those in an interval.
     decades: Positive = 1.0
@@ -107,12 +113,16 @@ class Recipe:
     metric_steps: Count = 40
     metric_every: Count = 10
     metric_iterations: Count = 40
-    # The weight of mean((log r)²), and p of the power mean over instances: tried on halves of so many instances at
-    # most, with so many iterations, and judged on the other half.
-    metric_weights: tuple[Amount, ...] = (1.0, 0.1)
-    metric_tails: tuple[Amount, ...] = (0.5, 0.0)
-    metric_few: Count = 100
-    metric_trial: Count = 15
+    # p of the power mean over instances: slow ones count.
+    metric_tail: Amount = 0.5
+    # The weight of mean((log r)²): tried on halves of so many instances at most, with so many iterations, and judged on
+    # the other half over so many steps: what is best for a few steps may be slow in the end.
+    metric_weights: tuple[Amount, ...] = (1.0, 0.1, 10.0)
+    metric_few: Count = 60
+    metric_trial: Count = 10
+    metric_lasting: Count = 200
+    # What the mean, a high quantile and the worst of their errors weigh in that judgement.
+    metric_judged: tuple[Positive, Positive, Positive] = (0.5, 0.25, 0.25)
 
     # ── A block ──
     # At the constant itself all steps are alike, and gradients take long to tell them apart: so far asunder, in

@@ -1,6 +1,7 @@
 """What is kept: the learned schedules against the best constant, at every block's end."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,13 +58,14 @@ class Candidate:
     blocks: list[Values]
     steady: Values
     metric: np.ndarray | None = None
+    fallback: Mapping[str, float] | None = None
 
     def schedule(self, names: list[str], warm: bool) -> Schedule:
         """As a Schedule."""
         varying = {n: np.concatenate([np.zeros(0), *(b[n] for b in self.blocks)]) for n in names}
         lengths = [len(b[names[0]]) for b in self.blocks]
         steady = {n: float(self.steady[n][0]) for n in names}
-        return Schedule(varying, steady, warm=warm, blocks=lengths, metric=self.metric)
+        return Schedule(varying, steady, warm=warm, blocks=lengths, metric=self.metric, fallback=self.fallback)
 
 
 class Walk:
@@ -145,6 +147,9 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
     steps = tuple(int(k) for k in np.cumsum(walk.lengths))
     means = [tuple(float(v) for v in np.exp(walk.errors(c) / 2)) for c in (kept, constant)]
     comparison = Comparison(steps, *means, measure=learner.task.algorithm.measure(learner.task.optimum))
+    if learner.metric_groups is not None and kept is not constant:
+        # Who gets on badly with what was learned goes on with the constant.
+        kept = replace(kept, fallback={n: float(constant.steady[n][0]) for n in names})
     return kept.schedule(names, warm), constant.schedule(names, False), comparison, kept.name
 
 

@@ -106,7 +106,12 @@ def train(
         horizon=check_count("horizon", horizon),
         lengths=block_lengths(horizon, block),
         block=int(np.ravel(block)[0]),
-        loss=resolve_loss("metric" if loss is None else loss, 0 if split is None else len(split), recipe),
+        loss=resolve_loss(
+            "metric" if loss is None else loss,
+            0 if split is None else len(split),
+            recipe,
+            monotone=algorithm.metric_groups(family) is not None,
+        ),
         optimizer=optimizer,
         iterations=check_count("iterations", usual_iterations if iterations is None else iterations),
         starts=check_count("starts", usual_starts if starts is None else starts),
