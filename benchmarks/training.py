@@ -25,6 +25,7 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep.algorithms.douglas_rachford import DouglasRachford  # noqa: E402
 from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import Column, Table, comparison  # noqa: E402
 from longstep.research.baselines import classical, packages  # noqa: E402
@@ -150,6 +151,9 @@ def run_lasso(quick):
                 report.add(bare, f"  the same without safeguard, N = {count}")
             if count == counts[-1]:
                 report.against(training, mine)
+        splitting = DouglasRachford()
+        report.add(ls.Solver(report.family, algorithm=splitting, rho=1.0), "Douglas–Rachford, ρ = 1")
+        report.against(*report.learn(10, "Douglas–Rachford", algorithm=splitting, horizon=30))
         report.show(name)
 
 

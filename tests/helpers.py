@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep.algorithms.base import Algorithm
+from longstep.algorithms.douglas_rachford import DouglasRachford
 from longstep.algorithms.pdhg import PDHG
 from longstep.families.base import Family
 
@@ -105,6 +106,8 @@ def _cases():
     weights = ls.L1(np.linspace(0.1, 0.8, n))
     yield Case("proximal-weighted", ls.ProximalGradient(), ls.Composite(quadratic, weights), b)
     yield Case("accelerated-lasso", ls.AcceleratedProximalGradient(), ls.Composite(quadratic, ls.L1(0.4)), b)
+    yield Case("douglas-rachford-lasso", DouglasRachford(), ls.Composite(quadratic, ls.L1(0.4)), b)
+    yield Case("douglas-rachford-group", DouglasRachford(), ls.Composite(quadratic, group), b)
     for equilibrate in (True, False):
         suffix = "" if equilibrate else "-unscaled"
         P, q, A, l, u = random_qp(3, n=8, equalities=2, inequalities=7, free=1)

@@ -55,6 +55,10 @@ class Algorithm(eqx.Module):
         """The operator that steps with θ solve with. It depends on θ and never on the instance: factored offline."""
         raise NotImplementedError(f"{type(self).__name__} solves no linear systems")
 
+    def readied(self, family: Any) -> Any:
+        """The family with what the linear systems of all θ share, where training gains by having it: made once."""
+        return family
+
     def solve_tolerance(self, epsilon: float) -> float:
         """The error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""
         return epsilon

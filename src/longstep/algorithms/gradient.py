@@ -73,20 +73,11 @@ def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float
     }
 
 
-class GradientMethod(Algorithm):
-    """What gradient descent and proximal gradient have in common: their state, what falls, and what is safe."""
-
-    symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
-
-    def init(self, family, instance, start):  # noqa: D102
-        z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
-        return GradientState(z, z)
+class Unconstrained(Algorithm):
+    """What methods for objectives without constraints have in common: states with a point z, and what falls."""
 
     def extract(self, family, instance, state):  # noqa: D102
         return Point(state.z)
-
-    def coordinates(self, family, instance, state):  # noqa: D102
-        return state.z
 
     def log_metric(self, residuals, optimum):  # noqa: D102
         # The suboptimality is quadratic in the distance: it counts as a square already.
@@ -103,9 +94,6 @@ class GradientMethod(Algorithm):
             return super().log_floor(start, optimum)
         return jnp.log(1000 * jnp.finfo(start.dtype).eps * (1 + jnp.abs(optimum)))
 
-    def safe(self, family, steady):  # noqa: D102
-        return {**dict.fromkeys(steady, 0.0), "step": 1 / family.lipschitz}
-
     def merit(self, family, residuals, rule):  # noqa: D102
         objective = residuals.objective
         rounding = 100 * jnp.finfo(objective.dtype).eps * (1 + jnp.abs(objective))
@@ -114,6 +102,22 @@ class GradientMethod(Algorithm):
         if family.lower_bound is None:
             return super().merit(family, residuals, rule)
         return objective - family.lower_bound, rounding
+
+
+class GradientMethod(Unconstrained):
+    """What gradient descent and proximal gradient have in common: their state, and what is safe."""
+
+    symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
+
+    def init(self, family, instance, start):  # noqa: D102
+        z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
+        return GradientState(z, z)
+
+    def coordinates(self, family, instance, state):  # noqa: D102
+        return state.z
+
+    def safe(self, family, steady):  # noqa: D102
+        return {**dict.fromkeys(steady, 0.0), "step": 1 / family.lipschitz}
 
 
 class Extrapolated(GradientMethod):

@@ -2,6 +2,7 @@
 
 from ..families.base import Family
 from .base import Algorithm
+from .douglas_rachford import DouglasRachford
 from .gradient import GradientDescent, HeavyBall
 from .osqp import OSQP
 from .pdhg import PDHG
@@ -15,6 +16,7 @@ REGISTERED: tuple[type[Algorithm], ...] = (
     SCS,
     ProximalGradient,
     AcceleratedProximalGradient,
+    DouglasRachford,
     GradientDescent,
     HeavyBall,
 )

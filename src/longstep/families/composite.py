@@ -78,6 +78,10 @@ class Composite(Family):
     def decode(self, encoded: Any) -> Any:  # noqa: D102
         return self.smooth.decode(encoded)
 
+    def with_smooth(self, smooth: Differentiable) -> "Composite":
+        """The same g beside another form of the smooth part."""
+        return eqx.tree_at(lambda f: f.smooth, self, smooth)
+
     @property
     def instance_axis(self) -> int:  # noqa: D102
         return self.smooth.instance_axis

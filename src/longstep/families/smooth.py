@@ -1,5 +1,6 @@
 """Unconstrained smooth problems: any function with a Lipschitz gradient, and quadratics."""
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from jaxtyping import Array, Float
 
 from ..linalg.matrix import ArrayLike2D, Matrix, inner, make_matrix, to_csr
 from ..linalg.real import plain_array
+from ..linalg.systems import Spectrum
 from .affine import Affine, WorkingMap, working_map
 from .base import (
     Family,
@@ -20,6 +23,7 @@ from .base import (
     checked,
     columns,
     count_parameters,
+    is_diagonal,
     is_named,
     optional_vector,
     plain,
@@ -181,6 +185,7 @@ class Quadratic(Differentiable, NamedFamily):
     parameter: Affine | None = eqx.field(static=True)
     mapped: WorkingMap | None
     host: "_QuadraticHost" = eqx.field(static=True)
+    spectrum: Spectrum | None
 
     def __init__(
         self,
@@ -206,8 +211,9 @@ class Quadratic(Differentiable, NamedFamily):
         if parameter is not None:
             parameter.check({"q": self.n})
         self.parameter = parameter
-        self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n))
+        self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n), eigenvalues)
         self.matrix = make_matrix(matrix, self.dtype)
+        self.spectrum = None
         everything = {"q": np.arange(self.n)}
         self.mapped = working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
 
@@ -215,6 +221,13 @@ class Quadratic(Differentiable, NamedFamily):
     def P(self) -> Any:
         """The quadratic term, as given."""
         return self.host.P
+
+    def with_spectrum(self) -> "Quadratic":
+        """The same family with the eigenvectors of P, which are computed once; itself where P is diagonal."""
+        if self.host.diagonal or self.spectrum is not None:
+            return self
+        spectrum = Spectrum(*(jnp.asarray(part, self.dtype) for part in self.host.spectrum))
+        return eqx.tree_at(lambda f: f.spectrum, self, spectrum, is_leaf=lambda leaf: leaf is None)
 
     def data(self, parameters: Any) -> dict[str, np.ndarray]:
         """The checked q (N, n) of N parameters."""
@@ -251,5 +264,12 @@ class Quadratic(Differentiable, NamedFamily):
 class _QuadraticHost:
     """The user's own data, on the host; compared by identity so that jit can hold it."""
 
-    def __init__(self, P: Any, q: np.ndarray | None):
-        self.P, self.q = P, q
+    def __init__(self, P: sp.csr_array, q: np.ndarray | None, eigenvalues: Float[np.ndarray, " n"]):
+        self.P, self.q, self.eigenvalues = P, q, eigenvalues
+        self.diagonal = is_diagonal(P)
+
+    @functools.cached_property
+    def spectrum(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
+        """The eigenvalues of P, none below zero, and its eigenvectors."""
+        values, vectors = np.linalg.eigh(self.P.toarray())
+        return np.maximum(values, 0.0), vectors

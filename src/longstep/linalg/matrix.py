@@ -79,6 +79,22 @@ class DenseMatrix(Matrix):
         return self.array
 
 
+class Identity(Matrix):
+    """The identity of n columns."""
+
+    n: int = eqx.field(static=True)
+    dtype: np.dtype = eqx.field(static=True)
+
+    def mv(self, x):  # noqa: D102
+        return x
+
+    def rmv(self, y):  # noqa: D102
+        return y
+
+    def dense(self):  # noqa: D102
+        return jnp.eye(self.n, dtype=self.dtype)
+
+
 class _Rows(eqx.Module):
     """y_i = Σ_k value[k,i]·x[index[k,i]] for short rows, a dense block for the few long ones."""
 
