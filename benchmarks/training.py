@@ -63,9 +63,9 @@ class Report:
         seconds = time.perf_counter() - begin
         return training, self.add(ls.Solver(self.family, training), f"{label}, N = {count}, {seconds:.1f} s")
 
-    def against(self, training, mine):
+    def against(self, training, mine, name=None):
         """The best constant that training found, and where the learned schedule is behind it."""
-        flat = self.add(scheduled.best_constant(self.family, training))
+        flat = self.add(scheduled.best_constant(self.family, training), name)
         ends = [*np.cumsum(training.schedule.blocks).tolist(), 60]
         worse = [k for k in ends if mine.geometric_mean[k] > max(flat.geometric_mean[k], 1e-13)]
         tail = [k for k in ends if mine.quantile(0.95)[k] > max(flat.quantile(0.95)[k], 1e-12)]
@@ -153,7 +153,8 @@ def run_lasso(quick):
                 report.against(training, mine)
         splitting = DouglasRachford()
         report.add(ls.Solver(report.family, algorithm=splitting, rho=1.0), "Douglas–Rachford, ρ = 1")
-        report.against(*report.learn(10, "Douglas–Rachford", algorithm=splitting, horizon=30))
+        found = report.learn(10, "Douglas–Rachford, learned", algorithm=splitting, horizon=30)
+        report.against(*found, "Douglas–Rachford, best constant")
         report.show(name)
 
 

@@ -26,7 +26,8 @@ class GradientState(eqx.Module):
 def step_size(family: Any) -> Hyperparameter:
     """The step of a gradient method: any positive value, and strictly inside (0, 2/L) in the steady state.
 
-    The default is 2/(L + μ) for strongly convex families and 1/L otherwise.
+    The default is 2/(L + μ) for strongly convex families and 1/L otherwise. Where instances have an Lₓ of their own,
+    the step is one of t·L/Lₓ.
     """
     L, mu = family.lipschitz, family.strong_convexity
     steady = Interval(0.0, 2 / L, margin=1e-3 * (2 / L))
@@ -145,7 +146,8 @@ class GradientDescent(GradientMethod):
         return (step_size(family),)
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
-        return GradientState(state.z - theta["step"] * family.gradient(instance, state.z), state.z)
+        t = theta["step"] * family.step_unit(instance)
+        return GradientState(state.z - t * family.gradient(instance, state.z), state.z)
 
     def residuals(self, family, instance, state):  # noqa: D102
         # ∇f(0) sets the scale of eps_rel: it is the residual of the zero start.
@@ -167,5 +169,5 @@ class HeavyBall(GradientDescent):
         return step_size(family), MOMENTUM
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
-        z = state.z - theta["step"] * family.gradient(instance, state.z)
+        z = state.z - theta["step"] * family.step_unit(instance) * family.gradient(instance, state.z)
         return GradientState(z + theta["momentum"] * (state.z - state.z_previous), state.z)

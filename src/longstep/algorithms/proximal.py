@@ -55,7 +55,7 @@ class ProximalGradient(CompositeMethod, GradientMethod):
         return (step_size(family),)
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
-        t = theta["step"]
+        t = theta["step"] * family.step_unit(instance)
         return GradientState(family.g.prox(state.z - t * family.gradient(instance, state.z), t), state.z)
 
 

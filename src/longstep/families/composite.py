@@ -1,6 +1,6 @@
 """A smooth function plus one with a cheap proximal operator."""
 
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import numpy as np
@@ -47,6 +47,15 @@ class Composite(Family):
     def lipschitz(self) -> float:
         """The Lipschitz constant of ∇f."""
         return self.smooth.lipschitz
+
+    @property
+    def units(self) -> Literal["family", "instance"]:
+        """Whose L step sizes are in units of."""
+        return self.smooth.units
+
+    def step_unit(self, instances: Any) -> "float | Float[Array, '*N']":
+        """What a step of one is on every instance."""
+        return self.smooth.step_unit(instances)
 
     @property
     def strong_convexity(self) -> float:
