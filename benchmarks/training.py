@@ -25,6 +25,7 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep.algorithms.douglas_rachford import DouglasRachford  # noqa: E402
 from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import Column, Table, comparison  # noqa: E402
 from longstep.research.baselines import classical, packages  # noqa: E402
@@ -62,9 +63,9 @@ class Report:
         seconds = time.perf_counter() - begin
         return training, self.add(ls.Solver(self.family, training), f"{label}, N = {count}, {seconds:.1f} s")
 
-    def against(self, training, mine):
+    def against(self, training, mine, name=None):
         """The best constant that training found, and where the learned schedule is behind it."""
-        flat = self.add(scheduled.best_constant(self.family, training))
+        flat = self.add(scheduled.best_constant(self.family, training), name)
         ends = [*np.cumsum(training.schedule.blocks).tolist(), 60]
         worse = [k for k in ends if mine.geometric_mean[k] > max(flat.geometric_mean[k], 1e-13)]
         tail = [k for k in ends if mine.quantile(0.95)[k] > max(flat.quantile(0.95)[k], 1e-12)]
@@ -150,6 +151,10 @@ def run_lasso(quick):
                 report.add(bare, f"  the same without safeguard, N = {count}")
             if count == counts[-1]:
                 report.against(training, mine)
+        splitting = DouglasRachford()
+        report.add(ls.Solver(report.family, algorithm=splitting, rho=1.0), "Douglas–Rachford, ρ = 1")
+        found = report.learn(10, "Douglas–Rachford, learned", algorithm=splitting, horizon=30)
+        report.against(*found, "Douglas–Rachford, best constant")
         report.show(name)
 
 

@@ -12,8 +12,10 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep.algorithms.base import Algorithm
+from longstep.algorithms.douglas_rachford import DouglasRachford
 from longstep.algorithms.pdhg import PDHG
 from longstep.families.base import Family
+from longstep.linalg.matrix import squared_norm_bound
 
 
 def random_qp(seed, n=12, equalities=3, inequalities=10, free=0, density=0.6):
@@ -84,6 +86,10 @@ def softplus_objective(z, x):
     return jnp.mean(jnp.logaddexp(0.0, -x @ z)) + 0.05 * z @ z
 
 
+def softplus_lipschitz(x):
+    return squared_norm_bound(x) / (4 * x.shape[0]) + 0.1
+
+
 def _cases():
     rng = np.random.default_rng(1)
     n, N = 6, 4
@@ -92,6 +98,7 @@ def _cases():
     rows = rng.normal(size=(N, 9, n))
     lipschitz = max(np.linalg.norm(r, 2) ** 2 for r in rows) / (4 * 9) + 0.1
     smooth = ls.Smooth(softplus_objective, lipschitz, n, strong_convexity=0.1)
+    own = ls.Smooth(softplus_objective, lipschitz, n, strong_convexity=0.1, lipschitz_of=softplus_lipschitz)
     b = rng.normal(size=(N, 8))
     yield Case("gradient-quadratic", ls.GradientDescent(), quadratic, b)
     yield Case("gradient-smooth", ls.GradientDescent(), smooth, rows)
@@ -102,9 +109,13 @@ def _cases():
         jnp.linalg.norm, lambda v, t: jnp.maximum(1 - t / jnp.maximum(jnp.linalg.norm(v), 1e-30), 0) * v
     )
     yield Case("proximal-group", ls.ProximalGradient(), ls.Composite(quadratic, group), b)
+    yield Case("heavy-ball-smooth-units", ls.HeavyBall(), own, rows)
+    yield Case("proximal-group-units", ls.ProximalGradient(), ls.Composite(own, group), rows)
     weights = ls.L1(np.linspace(0.1, 0.8, n))
     yield Case("proximal-weighted", ls.ProximalGradient(), ls.Composite(quadratic, weights), b)
     yield Case("accelerated-lasso", ls.AcceleratedProximalGradient(), ls.Composite(quadratic, ls.L1(0.4)), b)
+    yield Case("douglas-rachford-lasso", DouglasRachford(), ls.Composite(quadratic, ls.L1(0.4)), b)
+    yield Case("douglas-rachford-group", DouglasRachford(), ls.Composite(quadratic, group), b)
     for equilibrate in (True, False):
         suffix = "" if equilibrate else "-unscaled"
         P, q, A, l, u = random_qp(3, n=8, equalities=2, inequalities=7, free=1)

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import longstep as ls
+from longstep.linalg.matrix import squared_norm_bound
 from longstep.research.experiments import quadcopter
 
 from ..helpers import CONES, random_conic, random_qp
@@ -100,6 +101,62 @@ def test_smooth_takes_any_pytree():
         np.testing.assert_allclose(solution.x[k], np.linalg.lstsq(X["A"][k], X["b"][k], rcond=None)[0], atol=1e-6)
     one = ls.Solver(family).solve({k: v[1] for k, v in X.items()}, eps_abs=1e-9, eps_rel=0.0, max_iter=50_000)
     np.testing.assert_allclose(one.x, solution.x[1], atol=1e-9)
+
+
+def scaled_fit(z, x):
+    return 0.5 * x["scale"] * jnp.sum((x["A"] @ z - x["b"]) ** 2)
+
+
+def scaled_lipschitz(x):
+    return x["scale"] * squared_norm_bound(x["A"], 50)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("algorithm", [ls.GradientDescent(), ls.HeavyBall(), ls.ProximalGradient()])
+def test_steps_are_in_units_of_the_instance(algorithm, dtype):
+    """A problem times a number has the same iterates, however large its L is against the family's."""
+    rng = np.random.default_rng(0)
+    family = ls.Smooth(scaled_fit, 7.0, 3, lipschitz_of=scaled_lipschitz, dtype=dtype)
+    assert family.units == "instance"
+    if isinstance(algorithm, ls.ProximalGradient):
+        family = ls.Composite(family, ls.NonNegative())
+    scale = np.array([1e-3, 1.0, 2.0, 1e4])
+    same = {"A": rng.random((5, 3)), "b": rng.normal(size=5)}
+    X = {name: np.repeat(value[None], 4, axis=0) for name, value in same.items()} | {"scale": scale}
+    varying = {h.name: np.array([0.2, 0.5]) / (7 if h.name == "step" else 1) for h in algorithm.hyperparameters(family)}
+    steady = {h.name: h.default for h in algorithm.hyperparameters(family)}
+    solver = ls.Solver(family, ls.Schedule(varying, steady), algorithm=algorithm, safeguard=None)
+    tolerance = 1e-10 if dtype == "float64" else 1e-4
+    for count in (1, 2, 50):
+        x = solver.solve_batch(X, steps=count).x
+        np.testing.assert_allclose(x, np.repeat(x[:1], 4, axis=0), atol=tolerance)
+        one = {name: value[3] for name, value in X.items()}
+        np.testing.assert_allclose(solver.solve(one, steps=count).x, x[3], atol=tolerance)
+    first, A, b = 0.2 / np.linalg.norm(same["A"], 2) ** 2, same["A"], same["b"]
+    z = first * A.T @ b
+    z = np.maximum(z, 0) if isinstance(algorithm, ls.ProximalGradient) else z
+    np.testing.assert_allclose(solver.solve_batch(X, steps=1).x[0], z, rtol=1e-5)
+
+
+def test_units_are_part_of_the_family():
+    old, own = (ls.Smooth(scaled_fit, 7.0, 3, lipschitz_of=f) for f in (None, scaled_lipschitz))
+    assert old.content_hash() == ls.Smooth(scaled_fit, 7.0, 3).content_hash() != own.content_hash()
+    assert own.astype("float32").widened().content_hash() == own.content_hash()
+    assert "Lₓ of the instance" in str(ls.guarantee(ls.Solver(own)).convergence)
+    assert "Lₓ" not in str(ls.guarantee(ls.Solver(old)).convergence)
+
+
+def test_single_steps_are_learned_in_units_of_the_instance():
+    """On one problem at many scales the exact step is that of the problem itself."""
+    rng = np.random.default_rng(0)
+    family = ls.Smooth(scaled_fit, 7.0, 3, lipschitz_of=scaled_lipschitz)
+    X = {"A": np.repeat(rng.random((1, 5, 3)), 3, axis=0), "b": np.repeat(rng.normal(size=(1, 5)), 3, axis=0)}
+    options = {"horizon": 4, "block": 1, "loss": "distance", "cache": False, "progress": False}
+    found = []
+    for scale in (np.ones(3), np.array([0.01, 1.0, 100.0])):
+        split = ls.Dataset.from_parameters(family, {"train": X | {"scale": scale}}, references=["train"], cache=False)
+        found.append(ls.train(family, split, **options).schedule.step)
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_functions_are_hashed_by_what_they_do():

@@ -11,7 +11,7 @@ from hypothesis import given
 
 import longstep as ls
 from longstep.families.equilibration import ruiz
-from longstep.linalg.matrix import DenseMatrix, SparseMatrix, make_matrix, two_norm
+from longstep.linalg.matrix import DenseMatrix, SparseMatrix, make_matrix, squared_norm_bound, two_norm
 
 
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.2, 1.0])
@@ -102,3 +102,18 @@ def test_sparse_products_have_the_dense_derivative():
     np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(y * A.mv(x) ** 2))(x), 2 * dense.T @ (y * (dense @ x)))
     np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(x * A.rmv(y) ** 2))(y), 2 * dense @ (x * (dense.T @ y)))
     np.testing.assert_allclose(jax.jvp(A.mv, (x,), (x,))[1], dense @ x)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_squared_norms_are_bounded_from_above(seed):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(6, 9)) * (rng.random((6, 9)) < 0.5)
+    A[3] = 0
+    exact = np.linalg.norm(A, 2) ** 2
+    bounds = [float(squared_norm_bound(jnp.asarray(A), k)) for k in (1, 2, 4, 100)]
+    assert exact <= bounds[3] <= bounds[2] <= bounds[1] <= bounds[0]
+    np.testing.assert_allclose(bounds[3], np.linalg.norm(np.abs(A), 2) ** 2, rtol=1e-6)
+    positive = rng.random((20, 30))
+    exact = np.linalg.norm(positive, 2) ** 2
+    assert exact <= squared_norm_bound(jnp.asarray(positive)) <= 1.001 * exact
+    assert squared_norm_bound(jnp.zeros((2, 3))) == 0

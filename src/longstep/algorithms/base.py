@@ -50,8 +50,11 @@ class Algorithm(eqx.Module):
     def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
         """The hyperparameters with their domains and defaults on this family."""
 
-    def prepare_family(self, family: Any) -> Any:
-        """The family as the steps want it, made once on the host; what is given to all other methods."""
+    def prepare_family(self, family: Any, *, training: bool = False) -> Any:
+        """The family as the steps want it, made once on the host; what is given to all other methods.
+
+        In `training` penalties change at every step: what all of them have in common may be worth having.
+        """
         return family
 
     def metric_groups(self, family: Any) -> Int[np.ndarray, " rows"] | None:

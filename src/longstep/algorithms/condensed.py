@@ -53,7 +53,7 @@ class Condensed(Splitting, QPMethod):
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
 
     @override
-    def prepare_family(self, family):
+    def prepare_family(self, family, *, training=False):
         return eliminated(family)
 
     def hyperparameters(self, family):  # noqa: D102

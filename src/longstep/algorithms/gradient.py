@@ -26,7 +26,8 @@ class GradientState(eqx.Module):
 def step_size(family: Any) -> Hyperparameter:
     """The step of a gradient method: any positive value, and strictly inside (0, 2/L) in the steady state.
 
-    The default is 2/(L + μ) for strongly convex families and 1/L otherwise.
+    The default is 2/(L + μ) for strongly convex families and 1/L otherwise. Where instances have an Lₓ of their own,
+    the step is one of t·L/Lₓ.
     """
     L, mu = family.lipschitz, family.strong_convexity
     steady = Interval(0.0, 2 / L, margin=1e-3 * (2 / L))
@@ -73,20 +74,11 @@ def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float
     }
 
 
-class GradientMethod(Algorithm):
-    """What gradient descent and proximal gradient have in common: their state, what falls, and what is safe."""
-
-    symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
-
-    def init(self, family, instance, start):  # noqa: D102
-        z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
-        return GradientState(z, z)
+class Unconstrained(Algorithm):
+    """What methods for objectives without constraints have in common: states with a point z, and what falls."""
 
     def extract(self, family, instance, state):  # noqa: D102
         return Point(state.z)
-
-    def coordinates(self, family, instance, state):  # noqa: D102
-        return state.z
 
     def log_metric(self, residuals, optimum):  # noqa: D102
         # The suboptimality is quadratic in the distance: it counts as a square already.
@@ -103,9 +95,6 @@ class GradientMethod(Algorithm):
             return super().log_floor(start, optimum)
         return jnp.log(1000 * jnp.finfo(start.dtype).eps * (1 + jnp.abs(optimum)))
 
-    def safe(self, family, steady):  # noqa: D102
-        return {**dict.fromkeys(steady, 0.0), "step": 1 / family.lipschitz}
-
     def merit(self, family, residuals, rule):  # noqa: D102
         objective = residuals.objective
         rounding = 100 * jnp.finfo(objective.dtype).eps * (1 + jnp.abs(objective))
@@ -114,6 +103,22 @@ class GradientMethod(Algorithm):
         if family.lower_bound is None:
             return super().merit(family, residuals, rule)
         return objective - family.lower_bound, rounding
+
+
+class GradientMethod(Unconstrained):
+    """What gradient descent and proximal gradient have in common: their state, and what is safe."""
+
+    symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
+
+    def init(self, family, instance, start):  # noqa: D102
+        z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
+        return GradientState(z, z)
+
+    def coordinates(self, family, instance, state):  # noqa: D102
+        return state.z
+
+    def safe(self, family, steady):  # noqa: D102
+        return {**dict.fromkeys(steady, 0.0), "step": 1 / family.lipschitz}
 
 
 class Extrapolated(GradientMethod):
@@ -141,7 +146,8 @@ class GradientDescent(GradientMethod):
         return (step_size(family),)
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
-        return GradientState(state.z - theta["step"] * family.gradient(instance, state.z), state.z)
+        t = theta["step"] * family.step_unit(instance)
+        return GradientState(state.z - t * family.gradient(instance, state.z), state.z)
 
     def residuals(self, family, instance, state):  # noqa: D102
         # ∇f(0) sets the scale of eps_rel: it is the residual of the zero start.
@@ -163,5 +169,5 @@ class HeavyBall(GradientDescent):
         return step_size(family), MOMENTUM
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
-        z = state.z - theta["step"] * family.gradient(instance, state.z)
+        z = state.z - theta["step"] * family.step_unit(instance) * family.gradient(instance, state.z)
         return GradientState(z + theta["momentum"] * (state.z - state.z_previous), state.z)

@@ -8,7 +8,7 @@ from ..families.base import Family
 from ..families.composite import Composite
 from ..linalg.matrix import max_norm
 from ..schedules.domain import Hyperparameter
-from .gradient import Extrapolated, GradientMethod, GradientState, step_size, unconstrained_residuals
+from .gradient import Extrapolated, GradientMethod, GradientState, Unconstrained, step_size, unconstrained_residuals
 from .performance import Errors, Estimation, Performance
 
 
@@ -25,13 +25,26 @@ def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float
     }
 
 
-class ProximalGradient(GradientMethod):
-    """z⁺ = prox_{tg}(z − t∇f(z, x)), with hyperparameter `step` = t.
+class CompositeMethod(Unconstrained):
+    """What methods for f + g have in common: how a point is judged.
 
     The optimality residual is L(z − prox_{g/L}(z − ∇f(z)/L)): the gradient where g = 0, and zero exactly at optima.
     """
 
     family_type: ClassVar[type[Family]] = Composite
+
+    def residuals(self, family, instance, state):  # noqa: D102
+        L = family.lipschitz
+        scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
+        forward = state.z - family.gradient(instance, state.z) / L
+        residual = L * (state.z - family.g.prox(forward, 1 / L))
+        smooth = family.smooth.objective(instance, state.z)
+        return unconstrained_residuals(residual, scale, smooth, family.g.value(state.z))
+
+
+class ProximalGradient(CompositeMethod, GradientMethod):
+    """z⁺ = prox_{tg}(z − t∇f(z, x)), with hyperparameter `step` = t."""
+
     theorem: ClassVar[str | None] = (
         "Proximal gradient with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser "
         "(Combettes and Wajs 2005)."
@@ -42,16 +55,8 @@ class ProximalGradient(GradientMethod):
         return (step_size(family),)
 
     def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
-        t = theta["step"]
+        t = theta["step"] * family.step_unit(instance)
         return GradientState(family.g.prox(state.z - t * family.gradient(instance, state.z), t), state.z)
-
-    def residuals(self, family, instance, state):  # noqa: D102
-        L = family.lipschitz
-        scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
-        forward = state.z - family.gradient(instance, state.z) / L
-        residual = L * (state.z - family.g.prox(forward, 1 / L))
-        smooth = family.smooth.objective(instance, state.z)
-        return unconstrained_residuals(residual, scale, smooth, family.g.value(state.z))
 
 
 class AcceleratedProximalGradient(Extrapolated, ProximalGradient):

@@ -3,6 +3,7 @@
 from ..families.base import Family
 from .base import Algorithm
 from .condensed import Condensed
+from .douglas_rachford import DouglasRachford
 from .gradient import GradientDescent, HeavyBall
 from .osqp import OSQP
 from .pdhg import PDHG
@@ -17,6 +18,7 @@ REGISTERED: tuple[type[Algorithm], ...] = (
     SCS,
     ProximalGradient,
     AcceleratedProximalGradient,
+    DouglasRachford,
     GradientDescent,
     HeavyBall,
 )

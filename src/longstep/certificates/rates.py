@@ -10,7 +10,8 @@ from jaxtyping import Float
 
 from ..algorithms.base import Algorithm
 from ..families.base import Family
-from ..families.smooth import Quadratic
+from ..families.composite import Composite
+from ..families.smooth import Differentiable, Quadratic
 from ..schedules.domain import Domain, Interval, Positive
 from ..schedules.schedule import Schedule
 from ..training.closed_form.exact import worst_case_rates
@@ -182,7 +183,12 @@ def _theorem(algorithm: Algorithm, family: Family) -> str:
     theorem = algorithm.own("theorem")
     if theorem is None:
         return "No theorem is known for this algorithm: the ranges are those that it declares."
-    return theorem.format(L=getattr(family, "lipschitz", 0.0))
+    own = " A step t is one of t·L/Lₓ, with the constant Lₓ of the instance." if _has_own_units(family) else ""
+    return theorem.format(L=getattr(family, "lipschitz", 0.0)) + own
+
+
+def _has_own_units(family: Family) -> bool:
+    return isinstance(family, Differentiable | Composite) and family.units == "instance"
 
 
 def _admits(domain: Domain, value: float) -> bool:

@@ -1,6 +1,6 @@
 """A smooth function plus one with a cheap proximal operator."""
 
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import numpy as np
@@ -49,6 +49,15 @@ class Composite(Family):
         return self.smooth.lipschitz
 
     @property
+    def units(self) -> Literal["family", "instance"]:
+        """Whose L step sizes are in units of."""
+        return self.smooth.units
+
+    def step_unit(self, instances: Any) -> "float | Float[Array, '*N']":
+        """What a step of one is on every instance."""
+        return self.smooth.step_unit(instances)
+
+    @property
     def strong_convexity(self) -> float:
         """The strong convexity of f."""
         return self.smooth.strong_convexity
@@ -77,6 +86,10 @@ class Composite(Family):
 
     def decode(self, encoded: Any) -> Any:  # noqa: D102
         return self.smooth.decode(encoded)
+
+    def with_smooth(self, smooth: Differentiable) -> "Composite":
+        """The same g beside another form of the smooth part."""
+        return eqx.tree_at(lambda f: f.smooth, self, smooth)
 
     @property
     def instance_axis(self) -> int:  # noqa: D102

@@ -1,17 +1,20 @@
 """Unconstrained smooth problems: any function with a Lipschitz gradient, and quadratics."""
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from jaxtyping import Array, Float
 
 from ..linalg.matrix import ArrayLike2D, Matrix, inner, make_matrix, to_csr
 from ..linalg.real import plain_array
+from ..linalg.systems import Spectrum
 from .affine import Affine, WorkingMap, working_map
 from .base import (
     Family,
@@ -20,6 +23,7 @@ from .base import (
     checked,
     columns,
     count_parameters,
+    is_diagonal,
     is_named,
     optional_vector,
     plain,
@@ -39,6 +43,15 @@ class Differentiable(Family):
     def gradient(self, instances: Any, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """∇f(z), column by column."""
 
+    @property
+    def units(self) -> Literal["family", "instance"]:
+        """Whose L step sizes are in units of: that of the family, or that of each instance."""
+        return "family"
+
+    def step_unit(self, instances: Any) -> "float | Float[Array, '*N']":
+        """What a step of one is on every instance: 1 in the family's units, L/Lₓ where instances have an Lₓ."""
+        return 1.0
+
 
 class Smooth(Differentiable):
     """minimise f(z, x) over z in Rⁿ for any differentiable convex f; the parameter x is any pytree of arrays.
@@ -46,6 +59,12 @@ class Smooth(Differentiable):
     `objective(z, x)` is a JAX function of one vector and one parameter. `lipschitz` bounds the gradient's Lipschitz
     constant for every instance of the family. `gradient(z, x)` replaces automatic differentiation;
     `lower_bound ≤ inf f` for all instances helps safeguards.
+
+    Where instances bring their own matrices, one L for all makes steps too short for most. `lipschitz_of(x)`, a JAX
+    function, bounds the constant Lₓ of one instance, from above: a step t is then one of t·L/Lₓ, for every gradient
+    method. So what is learned are multiples of 1/Lₓ, and 0 < t < 2/L in the steady state converges on every instance,
+    whatever its Lₓ. It is evaluated once a solve, and counts in its time. For Lₓ = c‖A‖² there is
+    `longstep.linalg.matrix.squared_norm_bound`.
 
     >>> import jax.numpy as jnp
     >>> family = Smooth(lambda z, x: jnp.sum(jnp.logaddexp(0.0, -x @ z)) + z @ z, lipschitz=2 + 5.0, n=3)
@@ -62,6 +81,7 @@ class Smooth(Differentiable):
     lipschitz: float = eqx.field(static=True)
     strong_convexity: float = eqx.field(static=True)
     lower_bound: float | None = eqx.field(static=True)
+    lipschitz_of: Callable[[Any], Array] | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -72,10 +92,12 @@ class Smooth(Differentiable):
         strong_convexity: float = 0.0,
         gradient: Callable[[Array, Any], Array] | None = None,
         lower_bound: float | None = None,
+        lipschitz_of: Callable[[Any], Array] | None = None,
         dtype: Any = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
         self.n = int(n)
+        self.lipschitz_of = lipschitz_of
         self.function = objective
         self.gradient_given = gradient
         self.gradient_function = jax.grad(objective) if gradient is None else gradient
@@ -106,8 +128,19 @@ class Smooth(Differentiable):
     def select(self, parameters: Any, index: np.ndarray) -> Any:  # noqa: D102
         return super().select(plain(parameters), index)
 
-    def decode(self, encoded: "_Leading") -> "_Leading":  # noqa: D102
-        return encoded
+    def decode(self, encoded: "_Leading") -> "_Leading":
+        """The parameters, with Lₓ of every instance where it has one."""
+        if self.lipschitz_of is None:
+            return encoded
+        bound = jax.vmap(self.lipschitz_of) if encoded.stacked else self.lipschitz_of
+        return _Leading(encoded.x, encoded.stacked, jnp.asarray(bound(encoded.x), self.dtype))
+
+    @property
+    def units(self) -> Literal["family", "instance"]:  # noqa: D102
+        return "family" if self.lipschitz_of is None else "instance"
+
+    def step_unit(self, instances: "_Leading") -> "float | Float[Array, '*N']":  # noqa: D102
+        return 1.0 if instances.lipschitz is None else self.lipschitz / instances.lipschitz
 
     @property
     def instance_axis(self) -> int:  # noqa: D102
@@ -115,7 +148,8 @@ class Smooth(Differentiable):
 
     def take(self, stacked: "_Leading", index: Any) -> "_Leading":  # noqa: D102
         several = np.ndim(index) > 0 or isinstance(index, slice)
-        return _Leading(jax.tree.map(lambda a: a[index], stacked.x), stacked=several)
+        x, lipschitz = jax.tree.map(lambda a: a[index], (stacked.x, stacked.lipschitz))
+        return _Leading(x, several, lipschitz)
 
     def batch(self, instances: "_Leading") -> tuple[int, ...]:  # noqa: D102
         return jax.tree.leaves(instances.x)[0].shape[:1] if instances.stacked else ()
@@ -128,17 +162,20 @@ class Smooth(Differentiable):
 
     def _made_again(self) -> "Smooth":
         options = {"strong_convexity": self.strong_convexity, "lower_bound": self.lower_bound}
-        return Smooth(self.function, self.lipschitz, self.n, gradient=self.gradient_given, **options)
+        functions = {"gradient": self.gradient_given, "lipschitz_of": self.lipschitz_of}
+        return Smooth(self.function, self.lipschitz, self.n, **functions, **options)
 
     def hashed(self) -> tuple:  # noqa: D102
-        return self.function, self.gradient_given, self.lipschitz, self.strong_convexity, self.lower_bound, self.n
+        own = () if self.lipschitz_of is None else (self.lipschitz_of,)
+        return self.function, self.gradient_given, self.lipschitz, self.strong_convexity, self.lower_bound, self.n, *own
 
 
 class _Leading(eqx.Module):
-    """Parameters of a Smooth family, instances (if stacked) on the leading axis of every leaf."""
+    """Parameters of a Smooth family, instances (if stacked) on the leading axis of every leaf, and their own Lₓ."""
 
     x: Any
     stacked: bool = eqx.field(static=True)
+    lipschitz: Float[Array, "*N"] | None = None
 
     def rows(self) -> Float[np.ndarray, "size *N"]:
         """All numbers, instances (if stacked) on the last axis."""
@@ -181,6 +218,7 @@ class Quadratic(Differentiable, NamedFamily):
     parameter: Affine | None = eqx.field(static=True)
     mapped: WorkingMap | None
     host: "_QuadraticHost" = eqx.field(static=True)
+    spectrum: Spectrum | None
 
     def __init__(
         self,
@@ -206,8 +244,9 @@ class Quadratic(Differentiable, NamedFamily):
         if parameter is not None:
             parameter.check({"q": self.n})
         self.parameter = parameter
-        self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n))
+        self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n), eigenvalues)
         self.matrix = make_matrix(matrix, self.dtype)
+        self.spectrum = None
         everything = {"q": np.arange(self.n)}
         self.mapped = working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
 
@@ -215,6 +254,13 @@ class Quadratic(Differentiable, NamedFamily):
     def P(self) -> Any:
         """The quadratic term, as given."""
         return self.host.P
+
+    def with_spectrum(self) -> "Quadratic":
+        """The same family with the eigenvectors of P, which are computed once; itself where P is diagonal."""
+        if self.host.diagonal or self.spectrum is not None:
+            return self
+        spectrum = Spectrum(*(jnp.asarray(part, self.dtype) for part in self.host.spectrum))
+        return eqx.tree_at(lambda f: f.spectrum, self, spectrum, is_leaf=lambda leaf: leaf is None)
 
     def data(self, parameters: Any) -> dict[str, np.ndarray]:
         """The checked q (N, n) of N parameters."""
@@ -251,5 +297,12 @@ class Quadratic(Differentiable, NamedFamily):
 class _QuadraticHost:
     """The user's own data, on the host; compared by identity so that jit can hold it."""
 
-    def __init__(self, P: Any, q: np.ndarray | None):
-        self.P, self.q = P, q
+    def __init__(self, P: sp.csr_array, q: np.ndarray | None, eigenvalues: Float[np.ndarray, " n"]):
+        self.P, self.q, self.eigenvalues = P, q, eigenvalues
+        self.diagonal = is_diagonal(P)
+
+    @functools.cached_property
+    def spectrum(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
+        """The eigenvalues of P, none below zero, and its eigenvectors."""
+        values, vectors = np.linalg.eigh(self.P.toarray())
+        return np.maximum(values, 0.0), vectors

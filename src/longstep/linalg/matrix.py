@@ -1,7 +1,7 @@
 """Matrices that act on columns: dense, or as gathers when that is cheaper."""
 
 from abc import abstractmethod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -48,6 +48,26 @@ def two_norm(v: Float[Array, "n *N"]) -> Float[Array, "*N"]:
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))
 
 
+def squared_norm_bound(A: Float[Array, "m n"], iterations: int = 4) -> Float[Array, ""]:
+    """A bound of ‖A‖² that is certain, by power iterations on K = |A||A|'.
+
+    λmax(AA') ≤ λmax(K) ≤ max_i (Kw)_i/w_i for every w > 0 (Collatz 1942; Wielandt 1950), where plain power iterations
+    would give a bound from below. From w = 1 it falls at every iteration, to ‖|A|‖². For A ≥ 0 without rows of zeros
+    that is ‖A‖²: for images four iterations leave less than one per cent. Where signs vary it may be far above.
+    """
+    A = jnp.abs(A)
+    # Rows of zeros add nothing to K.
+    used = jnp.any(A > 0, axis=1)
+
+    def iterate(w: Float[Array, " m"], _: Any) -> tuple[Float[Array, " m"], Float[Array, ""]]:
+        following = product(A, product(A.T, w))
+        ratio = jnp.max(following / jnp.where(used, w, 1.0))
+        return following / jnp.where(ratio > 0, ratio, 1.0), ratio
+
+    _, ratios = jax.lax.scan(iterate, used.astype(A.dtype), length=iterations)
+    return ratios[-1]
+
+
 class Matrix(eqx.Module):
     """A linear map on columns."""
 
@@ -77,6 +97,22 @@ class DenseMatrix(Matrix):
 
     def dense(self):  # noqa: D102
         return self.array
+
+
+class Identity(Matrix):
+    """The identity of n columns."""
+
+    n: int = eqx.field(static=True)
+    dtype: np.dtype = eqx.field(static=True)
+
+    def mv(self, x):  # noqa: D102
+        return x
+
+    def rmv(self, y):  # noqa: D102
+        return y
+
+    def dense(self):  # noqa: D102
+        return jnp.eye(self.n, dtype=self.dtype)
 
 
 class _Rows(eqx.Module):

@@ -33,7 +33,7 @@ class Prox(eqx.Module):
 
     @abstractmethod
     def prox(self, v: Float[Array, "n *N"], t) -> Float[Array, "n *N"]:
-        """prox_{tg}(v), column by column."""
+        """prox_{tg}(v), column by column, with one t or one for every column."""
 
 
 class Zero(Prox):
@@ -101,4 +101,6 @@ class CustomProx(Prox):
         return self.value_function(z) if z.ndim == 1 else jax.vmap(self.value_function, -1)(z)
 
     def prox(self, v, t):  # noqa: D102
-        return self.prox_function(v, t) if v.ndim == 1 else jax.vmap(self.prox_function, (-1, None), -1)(v, t)
+        if v.ndim == 1:
+            return self.prox_function(v, t)
+        return jax.vmap(self.prox_function, (-1, 0 if jnp.ndim(t) else None), -1)(v, t)

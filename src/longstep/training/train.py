@@ -97,7 +97,8 @@ def train(
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a Recipe, got {recipe!r}")
     hyperparameters = algorithm.hyperparameters(family)
-    usual_iterations, usual_starts = choose_effort(recipe, algorithm, family)
+    work = algorithm.prepare_family(family if precision is None else family.astype(precision), training=True)
+    usual_iterations, usual_starts = choose_effort(recipe, algorithm, work)
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
@@ -135,7 +136,6 @@ def train(
             f"training {type(algorithm).__name__} on a {type(family).__name__} family needs instances: "
             "a Gaussian is enough for gradient descent on quadratics only"
         )
-    work = algorithm.prepare_family(family if precision is None else family.astype(precision))
     instances = gather(work, algorithm, split, start, settings.loss, recipe)
     folder = storage.cache_folder(cache, "training")
     path = None if folder is None else folder / f"{about.key(instances, memory_limit)}.training"

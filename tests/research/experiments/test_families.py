@@ -186,6 +186,12 @@ def test_logistic_lipschitz_constant():
     assert family.lipschitz == pytest.approx(1.5 * max(own) + 1e-3)
     assert (family.strong_convexity, family.lower_bound) == (1e-3, 0.0)
     assert not problem.outside(family, X).any()
+    assert (family.units, problem.family(X, units="family").units) == ("instance", "family")
+    bounds = family.lipschitz / family.step_unit(family.instances(X))
+    stored = np.rint(255 * X["images"][..., :-1]).astype(np.uint8)
+    np.testing.assert_allclose(family.lipschitz / family.step_unit(family.instances(stored)), bounds, rtol=1e-12)
+    ratio = bounds / (np.array(own) + 1e-3)
+    assert np.all((ratio >= 1) & (ratio < 1.05))
     larger = {"images": X["images"] * np.array([1, 1, 2, 1])[:, None, None], "labels": X["labels"]}
     assert problem.outside(family, larger).tolist() == [False, False, True, False]
     published = logistic.Logistic(*digits(), per_class=8, regularization=0.0).family(X)

@@ -149,7 +149,8 @@ def _single_steps(
     recipe = settings.recipe
     found = gather(family, algorithm, split, start, settings.loss, recipe)
     assert found.optimum is not None
-    gradient = jax.jit(lambda z: family.gradient(found.task.instance, z))
+    instance = found.task.instance
+    gradient = jax.jit(lambda z: family.step_unit(instance) * family.gradient(instance, z))
     optimum = np.asarray(found.optimum.x, np.float64)
     first = np.zeros_like(optimum) if found.start is None else np.asarray(found.start.x, np.float64)
 
