@@ -8,18 +8,32 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .algorithms.base import Algorithm
+from .algorithms.condensed import Condensed
+from .algorithms.douglas_rachford import DouglasRachford
+from .algorithms.osqp import OSQP
+from .algorithms.proximal import ProximalGradient
+from .algorithms.registry import default_algorithm
 from .certificates.certificate import certify, least_validation
 from .cvxpy import Model, from_cvxpy
 from .data.dataset import Dataset, draw
-from .data.optima import InaccurateReferenceError
+from .data.optima import InaccurateReferenceError, NoOptimumError
 from .data.samples import read_samples
 from .engine.forecast import forecast
+from .engine.plan import LadderUse
+from .engine.solution import INFEASIBLE
 from .evaluation import scheduled
+from .evaluation.cost import TOLERANCES, Costs, choose_solver, package_cost, solver_cost
 from .evaluation.evaluate import evaluate
 from .families.base import Family
+from .families.composite import Composite
 from .families.names import Block, Layout
+from .families.quadratic_program import QP
+from .families.smooth import Quadratic
 from .report.learned import Report
 from .solver import Solver
+from .training.recipe import DEFAULT
+from .training.record import Training
 from .training.train import train
 
 # A certificate on 97.5% of instances needs a few hundred of them; a test set shows a mean and a tail.
@@ -82,12 +96,22 @@ def learn(
     independent = callable(samples) or bool(iid)
     data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
     training = ({} if loss is None else {"loss": loss}) | training
-    trained = train(family, data.train, seed=seed, cache=cache, progress=progress, **shape, **training)
-    solver = Solver(family, trained)
-    steps = max(2 * horizon, 100)
+    timing = {"references": perf_counter() - begin}
+    forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
+    options = {"seed": seed, "cache": cache, "progress": progress, **shape, **training}
+    tried = []
+    for algorithm in forms:
+        tried.append(train(family, data.train, algorithm=algorithm, **options))
+        timing[f"training {type(algorithm).__name__}"] = tried[-1].seconds
+    since = perf_counter()
+    trained, solver = _select(family, tried, data.train.parameters)
+    timing["selection"] = perf_counter() - since
+    since, steps = perf_counter(), max(2 * horizon, 100)
     methods = {"learned": solver, "best constant": scheduled.best_constant(family, trained)}
     methods["defaults"] = scheduled.vanilla(family)
     found = [evaluate(method, data.test, steps, name=name) for name, method in methods.items()]
+    costs = _costs(family, solver, trained, data.test.parameters) if family.m else None
+    timing["test"] = perf_counter() - since
     certificate, counts = None, _claimed(horizon)
     if "validation" in parameters:
         least = least_validation(len(counts))
@@ -97,7 +121,47 @@ def learn(
             notes.append(
                 f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}."
             )
-    return solver, Report(model, data, trained, found, certificate, expected, notes, perf_counter() - begin)
+    seconds = perf_counter() - begin
+    return solver, Report(model, data, trained, found, certificate, expected, notes, seconds, costs, timing)
+
+
+def list_forms(family: Family) -> list[Algorithm]:
+    """The algorithms that are tried on a family, the smaller step first.
+
+    A QP is learned in both forms of ADMM, a large one in that whose step is the smaller; a composite family whose
+    instances share P also by Douglas–Rachford.
+    """
+    if isinstance(family, QP):
+        forms = [Condensed(), OSQP()]
+        if family.n <= DEFAULT.large:
+            return forms
+        free, rows = family.n - int(np.sum(family.equality)), int(np.sum(~np.asarray(family.equality)))
+        return forms[:1] if 2 * free**2 + 3 * free * rows < family.n**2 else forms[1:]
+    if isinstance(family, Composite) and isinstance(family.smooth, Quadratic):
+        return [ProximalGradient(), DouglasRachford()]
+    return [default_algorithm(family)]
+
+
+def _select(family: Family, tried: list[Training], parameters: Any) -> tuple[Training, Solver]:
+    """Of what was trained in several forms, with a ladder from the start or late, what costs a user least."""
+    candidates = []
+    for trained in tried:
+        uses: tuple[LadderUse, ...] = (True, "late") if trained.algorithm.metric_groups(family) is not None else (True,)
+        for use in uses:
+            candidates.append((trained, Solver(family, trained, ladder=use)))
+    if len(candidates) == 1:
+        return candidates[0]
+    kept, _ = choose_solver([(type(t.algorithm).__name__, s) for t, s in candidates], parameters)
+    return candidates[kept]
+
+
+def _costs(family: Family, solver: Solver, trained: Training, parameters: Any) -> Costs:
+    """What the learned solver, the best constant, the defaults and the package cost on test instances."""
+    held = Solver(family, trained.constant, algorithm=trained.algorithm, ladder=False)
+    methods = {"learned": solver, "best constant": held, "defaults": Solver(family, ladder=False)}
+    rows = [solver_cost(name, method, parameters, eps) for name, method in methods.items() for eps in TOLERANCES]
+    packages = [package_cost(family, parameters, eps) for eps in TOLERANCES]
+    return Costs((*rows, *(cost for cost in packages if cost is not None)))
 
 
 def _referenced(family: Family, parameters: dict, notes: list[str], **options: Any) -> tuple[Dataset, str | None]:
@@ -110,6 +174,17 @@ def _referenced(family: Family, parameters: dict, notes: list[str], **options: A
         return Dataset.from_parameters(family, parameters, **options), None
     try:
         return Dataset.from_parameters(family, parameters, references=["train"], accuracy=1e-6, **options), "both"
+    except NoOptimumError as error:
+        solution = Solver(family).solve_batch(parameters["train"])
+        feasible = np.flatnonzero(~np.isin(solution.status, INFEASIBLE))
+        if not 1 < feasible.size < solution.status.size:
+            raise
+        notes.append(
+            f"{solution.status.size - feasible.size} of {solution.status.size} training instances have no solution "
+            f"and were left out ({error})."
+        )
+        parameters["train"] = family.select(family.vectors(parameters["train"]), feasible)
+        return _referenced(family, parameters, notes, **options)
     except InaccurateReferenceError as error:
         # What it advises is for those who ask for optima themselves.
         notes.append(f"Trained by residuals alone: {str(error).split('. ')[0]}.")

@@ -15,6 +15,7 @@ from ._util.storage import FileFormatError
 from .algorithms.base import Algorithm
 from .algorithms.registry import BY_NAME
 from .cones.product import Cones
+from .engine.plan import LadderUse
 from .families.affine import Affine
 from .families.base import Family
 from .families.composite import Composite
@@ -43,6 +44,7 @@ class Parts:
     schedule: Schedule
     safeguard: Literal["block", "step"] | None
     factors: Literal["float32", "float64"] | None
+    ladder: LadderUse
     record: dict[str, Any] | None
     seen: Seen | None
 
@@ -58,6 +60,7 @@ def save_parts(parts: Parts, path: Path) -> None:
         "schedule": parts.schedule.to_json(),
         "safeguard": parts.safeguard,
         "factors": parts.factors,
+        "ladder": parts.ladder,
         "training": parts.record,
         "seen": None if parts.seen is None else parts.seen.lone,
         "family": _describe(parts.family, arrays),
@@ -114,6 +117,8 @@ def _parts(path: Path, family: Family, metadata: dict[str, Any], arrays: dict[st
         Schedule.from_json(metadata["schedule"]),
         metadata.get("safeguard", "block"),
         metadata.get("factors"),
+        # Files of 0.1 have none.
+        metadata.get("ladder", False),
         record,
         None if metadata.get("seen") is None else _seen(family, metadata["seen"], arrays),
     )

@@ -63,6 +63,10 @@ class Solver:
     the schedule again, or keeps to safe ones after the second time; `"step"` takes back single steps after which it
     grew tenfold; None trusts the schedule. `Solution.safeguarded` tells where it acted.
 
+    The `ladder` is for instances that get on slowly in the steady state of ADMM methods: as OSQP adapts rho, they move
+    to another multiple of the penalties, whose factors are made here too, and in the end to the fallback of the
+    schedule. It is on by default, but where a schedule was given as such; `"late"` lets none move before 1000 steps.
+
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
     needs it, makes up for the rest: solutions are as accurate as before.
@@ -84,13 +88,15 @@ class Solver:
         algorithm: Algorithm | None = None,
         safeguard: Literal["block", "step"] | None = "block",
         factors: Literal["float32", "float64"] | None = None,
-        ladder: LadderUse = False,
+        ladder: LadderUse | None = None,
         **values: float,
     ):
         require_jax()
         self.family = family
         self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
+        # A schedule that is given is taken as it is.
+        usual_ladder = schedule is None or isinstance(schedule, Learned)
         if isinstance(schedule, Learned):
             self.record, self.seen = schedule.record, schedule.seen
             algorithm = schedule.algorithm if algorithm is None else algorithm
@@ -108,9 +114,9 @@ class Solver:
         self.safeguard: Literal["block", "step"] | None = safeguard
         self.factors: Literal["float32"] | None = _precision(factors, family, self.algorithm)
         precision = None if self.factors is None else np.dtype(self.factors)
-        if ladder not in (True, False, "late"):
-            raise ValueError(f"ladder must be True, False or 'late', got {ladder!r}")
-        self.ladder: LadderUse = ladder
+        if ladder not in (True, False, "late", None):
+            raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
+        self.ladder: LadderUse = usual_ladder if ladder is None else ladder
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
         leaves, structure = jax.tree.flatten((self.algorithm, self._working, self.plan))
@@ -246,22 +252,24 @@ class Solver:
         return kind if not len(self.schedule) else f"{kind}, {len(self.schedule)} step-varying steps"
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family, the algorithm, the schedule, the safeguard and the factors' precision: all that the
-        iterates depend on."""
+        """A SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision and the ladder:
+        all that the iterates depend on."""
         parts = (*self.algorithm.identity(), self.schedule.to_json(), self.safeguard)
-        return content_hash(self.family.content_hash(), parts if self.factors is None else (*parts, self.factors))
+        parts = parts if self.factors is None else (*parts, self.factors)
+        parts = parts if self.plan.ladder is None else (*parts, "ladder", self.ladder)
+        return content_hash(self.family.content_hash(), parts)
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.saving`."""
-        parts = Parts(self.family, self.algorithm, self.schedule, self.safeguard, self.factors, self.record, self.seen)
-        save_parts(parts, Path(path))
+        how = (self.safeguard, self.factors, self.ladder)
+        save_parts(Parts(self.family, self.algorithm, self.schedule, *how, self.record, self.seen), Path(path))
 
     @staticmethod
     def load(path: "str | Path", *, family: Family | None = None) -> "Solver":
         """Read a solver that `save` wrote. A family made of Python functions must be passed again."""
         path = Path(path)
         parts = load_parts(path, family)
-        options: dict[str, Any] = {"safeguard": parts.safeguard, "factors": parts.factors}
+        options: dict[str, Any] = {"safeguard": parts.safeguard, "factors": parts.factors, "ladder": parts.ladder}
         solver = checked(
             path, "the solver", lambda: Solver(parts.family, parts.schedule, algorithm=parts.algorithm, **options)
         )

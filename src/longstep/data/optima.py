@@ -12,6 +12,10 @@ import scipy.linalg
 import scipy.sparse as sp
 
 
+class NoOptimumError(ValueError):
+    """An instance has no solution."""
+
+
 class InaccurateReferenceError(RuntimeError):
     """A reference optimum that did not reach the accuracy that was asked for."""
 
@@ -138,7 +142,7 @@ def _clarabel(P: Any, q: Any, A: Any, b: Any, cones: list, what: str) -> tuple[n
     status = str(result.status)
     if "Infeasible" in status:
         kind = "primal" if "Primal" in status else "dual"
-        raise ValueError(f"{what} has no optimum: Clarabel finds it {kind} infeasible")
+        raise NoOptimumError(f"{what} has no optimum: Clarabel finds it {kind} infeasible")
     return np.array(result.x), np.array(result.z), np.array(result.s)
 
 

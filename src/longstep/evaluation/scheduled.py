@@ -42,7 +42,9 @@ class Scheduled:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         schedule = self.schedule_for(count)
         if schedule not in self._solvers:
-            self._solvers[schedule] = Solver(self.family, schedule, algorithm=self.algorithm, safeguard=None)
+            self._solvers[schedule] = Solver(
+                self.family, schedule, algorithm=self.algorithm, safeguard=None, ladder=False
+            )
         return self._solvers[schedule]
 
     def run(self, parameters: Any, count: int) -> History:

@@ -1,7 +1,7 @@
 """The report of a learned solver: what was learned, how good it is, what is promised."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ..certificates.certificate import Certificate
 from ..cvxpy import Model
 from ..data.dataset import Dataset
 from ..engine.forecast import Forecast
+from ..evaluation.cost import Costs
 from ..evaluation.evaluate import Evaluation
 from ..solver import Solver
 from ..training.record import Training
@@ -20,8 +21,9 @@ from .tables import Table, comparison
 class Report:
     """What `learn` did: `print` it, or `save` it to a folder.
 
-    `evaluations` are on test instances: the learned solver first, then the best constant, then the defaults. `notes`
-    say what else is worth knowing, such as why there is no certificate.
+    `evaluations` are on test instances: the learned solver first, then the best constant, then the defaults. `costs`
+    are the steps until `solve` ends, on the test instances too, the installed package's beside them, with a verdict.
+    `timing` tells where the time went, `notes` what else is worth knowing, such as why there is no certificate.
     """
 
     origin: Model | None
@@ -32,6 +34,8 @@ class Report:
     forecast: Forecast
     notes: list[str]
     seconds: float
+    costs: Costs | None = None
+    timing: dict[str, float] = field(default_factory=dict)
 
     @property
     def model(self) -> Model:
@@ -48,7 +52,12 @@ class Report:
     @property
     def words(self) -> str:
         """What is kept, the certificate's sentence, and what the user should know."""
-        lines = [f"Kept: {self.training.kept}; learned in {self.training.seconds:.1f} s."]
+        kept = type(self.training.algorithm).__name__
+        lines = [f"Kept: {self.training.kept} ({kept}); learned in {self.training.seconds:.1f} s."]
+        if self.timing:
+            lines.append("Time: " + ", ".join(f"{name} {value:.1f} s" for name, value in self.timing.items()) + ".")
+        if self.costs is not None:
+            lines += [str(self.costs), *self.costs.unreached, self.costs.verdict]
         if self.certificate is not None:
             lines.append(str(self.certificate))
         return "\n".join([*lines, *self.notes])
@@ -72,6 +81,9 @@ class Report:
             "memory": {"factors": self.forecast.factors, "training": self.forecast.training},
             "certificate": None if self.certificate is None else self.certificate.to_json(),
             "notes": self.notes,
+            "costs": None if self.costs is None else self.costs.to_json(),
+            "verdict": None if self.costs is None else self.costs.verdict,
+            "timing": self.timing,
             "seconds": self.seconds,
         }
 

@@ -1,0 +1,193 @@
+"""What a user pays: steps until `solve` ends at a tolerance, at the median and for the slow, and who is never done."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..engine.solution import INFEASIBLE, Status
+from ..families.conic import Conic
+from ..families.quadratic_program import QP
+from ..solver import Solver
+
+TOLERANCES = (1e-3, 1e-6)
+MOST_STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The steps that a method takes on instances until it ends with a tolerance, and whether it was reached.
+
+    An instance that is found to have no solution counts as done: that is an answer. `seconds` is the time of all
+    instances together, over their number.
+    """
+
+    name: str
+    eps: float
+    iterations: np.ndarray
+    done: np.ndarray
+    seconds: float
+
+    @property
+    def unsolved(self) -> int:
+        """How many instances are left without an answer."""
+        return int((~self.done).sum())
+
+    @property
+    def level(self) -> float:
+        """One number: the mean logarithm of the median, the 95% quantile and the worst count."""
+        i = np.where(self.done, np.maximum(self.iterations, 1), 10 * MOST_STEPS)
+        return float(np.mean(np.log([np.median(i), np.quantile(i, 0.95), i.max()])))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        i = self.iterations
+        return {
+            "method": self.name,
+            "eps": self.eps,
+            "median": float(np.median(i)),
+            "95%": float(np.quantile(i, 0.95)),
+            "worst": int(i.max()),
+            "unsolved": self.unsolved,
+            "seconds": self.seconds,
+        }
+
+
+def solver_cost(name: str, solver: Solver, parameters: Any, eps: float) -> Cost:
+    """What a solver's `solve_batch` takes."""
+    options: dict[str, Any] = {"eps_abs": eps, "eps_rel": eps, "max_iter": MOST_STEPS}
+    solution = solver.solve_batch(parameters, **options)
+    done = np.isin(solution.status, (Status.SOLVED, *INFEASIBLE))
+    return Cost(name, eps, np.asarray(solution.iterations), done, solution.time / done.size)
+
+
+def package_cost(family: Any, parameters: Any, eps: float) -> Cost | None:
+    """What the C package takes, `osqp` or `scs`, set up once and adaptive as it comes; None where it is not there."""
+    package = {QP: "osqp", Conic: "scs"}.get(type(family))
+    if package is None or find_spec(package) is None:
+        return None
+    run = _osqp if package == "osqp" else _scs
+    found = run(family, family.data(parameters), eps)
+    iterations, done, seconds = (np.array(column) for column in zip(*found, strict=True))
+    return Cost(f"{package} package", eps, iterations, done.astype(bool), float(np.mean(seconds)))
+
+
+def _osqp(family: Any, data: dict[str, np.ndarray], eps: float) -> list[tuple[int, bool, float]]:
+    import osqp
+
+    solver, found = osqp.OSQP(), []
+    P, A = sp.csc_matrix(sp.triu(family.P)), sp.csc_matrix(family.A)
+    first = {name: data[name][0] for name in ("q", "l", "u")}
+    solver.setup(P, A=A, **first, eps_abs=eps, eps_rel=eps, max_iter=MOST_STEPS, verbose=False, warm_starting=False)
+    for q, l, u in zip(data["q"], data["l"], data["u"], strict=True):
+        solver.update(q=q, l=l, u=u)
+        begin = time.perf_counter()
+        info = solver.solve().info
+        done = ("solved" in info.status and "inaccurate" not in info.status) or "infeasible" in info.status
+        found.append((info.iter, done, time.perf_counter() - begin))
+    return found
+
+
+def _scs(family: Any, data: dict[str, np.ndarray], eps: float) -> list[tuple[int, bool, float]]:
+    import scs
+
+    given = {"P": sp.csc_matrix(sp.triu(family.P)), "A": sp.csc_matrix(family.A), "b": data["b"][0], "c": data["c"][0]}
+    options = {"eps_abs": eps, "eps_rel": eps, "max_iters": MOST_STEPS, "verbose": False}
+    solver, found = scs.SCS(given, family.cones.scs(), **options), []
+    for b, c in zip(data["b"], data["c"], strict=True):
+        solver.update(b, c)
+        begin = time.perf_counter()
+        info = solver.solve(warm_start=False)["info"]
+        done = info["status"] in ("solved", "infeasible", "unbounded")
+        found.append((info["iter"], done, time.perf_counter() - begin))
+    return found
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of several methods at several tolerances, the first method being the one that is kept."""
+
+    rows: tuple[Cost, ...]
+
+    def of(self, name: str) -> list[Cost]:
+        """The costs of one method."""
+        return [cost for cost in self.rows if cost.name == name]
+
+    @property
+    def names(self) -> list[str]:
+        """The methods, in order."""
+        return list(dict.fromkeys(cost.name for cost in self.rows))
+
+    def __str__(self) -> str:
+        head = ["steps until solve ends"]
+        for eps in dict.fromkeys(cost.eps for cost in self.rows):
+            head += [f"{eps:g}: median", "95%", "worst", "unsolved"]
+        lines = [head]
+        for name in self.names:
+            cells = [name]
+            for cost in self.of(name):
+                i = cost.iterations
+                cells += [f"{np.median(i):.0f}", f"{np.quantile(i, 0.95):.0f}", f"{i.max()}", f"{cost.unsolved}"]
+            lines.append(cells)
+        widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+        return "\n".join(
+            "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
+            for line in lines
+        )
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence: whether to use what was learned, the constant, or the package."""
+        kept = self.names[0]
+        packages = [name for name in self.names if name.endswith("package")]
+        mine = self.of(kept)
+        for package in packages:
+            theirs = self.of(package)
+            unsolved = sum(int((~a.done & b.done).sum()) for a, b in zip(mine, theirs, strict=True))
+            if unsolved:
+                return f"Use the {package}: it solves {unsolved} instances that this does not."
+            if all(a.level >= b.level for a, b in zip(mine, theirs, strict=True)):
+                return f"Use the {package}, which takes no more steps here, or the learned solver if C code is wanted."
+        others = [self.of(name) for name in self.names[1:]]
+        best = min((float(np.mean([c.level for c in costs])) for costs in others if costs), default=np.inf)
+        gain = float(np.exp(best - np.mean([c.level for c in mine])))
+        whatever = "Use the best constant" if "constant" in kept else "Use the learned solver"
+        if "default" in kept:
+            whatever = "Use the defaults: nothing that was learned is better"
+        return f"{whatever}: {gain:.2g} times fewer steps than the next best."
+
+    @property
+    def unreached(self) -> list[str]:
+        """A warning for every tolerance that some instance never reaches with any method."""
+        notes = []
+        for eps in dict.fromkeys(cost.eps for cost in self.rows):
+            left = np.logical_and.reduce([~c.done for c in self.rows if c.eps == eps])
+            if left.any():
+                notes.append(
+                    f"{int(left.sum())} of {left.size} instances did not reach {eps:g} within {MOST_STEPS} steps by "
+                    "any method: that tolerance may be out of reach for them."
+                )
+        return notes
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As plain data."""
+        return [cost.to_json() for cost in self.rows]
+
+
+def choose_solver(candidates: Sequence[tuple[str, Solver]], parameters: Any) -> tuple[int, list[list[Cost]]]:
+    """Which candidate to keep, and what each costs at each tolerance.
+
+    None is kept that leaves an instance unsolved which another candidate solves; of the others the one with the least
+    mean level, and of equals the first.
+    """
+    costs = [[solver_cost(name, solver, parameters, eps) for eps in TOLERANCES] for name, solver in candidates]
+    solved = [np.logical_or.reduce([c[k].done for c in costs]) for k in range(len(TOLERANCES))]
+    good = [i for i, c in enumerate(costs) if all((c[k].done >= solved[k]).all() for k in range(len(TOLERANCES)))]
+    # Where each fails somewhere, the one that leaves the fewest.
+    least = min(sum(cost.unsolved for cost in c) for c in costs)
+    good = good or [i for i, c in enumerate(costs) if sum(cost.unsolved for cost in c) == least]
+    return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]]))), costs
