@@ -9,7 +9,7 @@ from . import emit
 from .header import header_source
 from .linear import METHODS, Linear, linear_system
 from .problem import Generated, Problem, problem_of
-from .source import LEAST_EPS, data_source, renamed
+from .source import LEAST_EPS, data_source, has, renamed
 
 _BYTES = {"real": 0, "uint8_t": 1, "uint16_t": 2, "int32_t": 4}
 # Compilers read static data slowly, and no microcontroller has so much.
@@ -75,12 +75,13 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
             f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
         )
     algorithm = emit.filled(f"{problem.kind}.c", refine=emit.part("refine.c"))
+    features = has(problem)
     source = "\n".join(
         [
             f'#include "{prefix}.h"\n\n#include <float.h>\n#include <math.h>\n#include <string.h>\n',
             '#include "longstep_data.h"\n',
-            algorithm,
-            emit.part("driver.c"),
+            emit.kept(algorithm, **features),
+            emit.kept(emit.part("driver.c"), **features),
         ]
     )
     data = data_source(problem, linear, precision)
@@ -114,7 +115,7 @@ def _code_bytes(data: str) -> int:
 
 
 def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int]:
-    """The bytes of a workspace and of a result, padding aside."""
+    """The bytes of a workspace and of a result."""
     m = max(problem.constraints, 1)
     n, rows = (emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0]))
     spare, judged = 3 * (problem.n if spare_vectors else 1), 2 * 9 + 6
@@ -128,6 +129,9 @@ def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int
         reals = (
             n + rows + 1 + 2 * state + (n + 2 * rows + 1) + (n + rows + 1) + 2 * rows + 3 * n + matrix + spare + judged
         )
-        integers = 10 + 2
+        # The two states have an integer each, which fills the room of a real number.
+        integers = 10 + 2 * width // 4
+    # With a ladder: the place and the moves.
+    integers += 2 if problem.rungs is not None else 0
     whole = reals * width + integers * 4
     return -(-whole // width) * width, (problem.n + 2 * m + 3) * width + 4 * 4

@@ -48,7 +48,7 @@ def header_source(problem: Problem, precision: str, least_eps: float, spare: boo
             f"#define LONGSTEP_MATRIX_ {max((k * k for k in semidefinite), default=1)}\n",
             _names(problem),
             emit.part("common.h"),
-            emit.part("result.h") + emit.part(_TYPES[problem.kind]),
+            emit.part("result.h") + emit.kept(emit.part(_TYPES[problem.kind]), LADDER=problem.rungs is not None),
             emit.part("functions.h"),
             "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
         ]

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from ..algorithms.base import Algorithm
+from ..algorithms.base import METRIC, Algorithm
 from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
@@ -49,10 +49,25 @@ class Vector:
 
 
 @dataclass(frozen=True)
+class Rungs:
+    """A ladder: `logs` by rung, the rungs `first`, `last` and `second` (−1: none), and the rule's numbers."""
+
+    logs: Float[np.ndarray, " R"]
+    first: int
+    last: int
+    second: int
+    every: int
+    threshold: float
+    most: int
+    patience: int
+
+
+@dataclass(frozen=True)
 class Problem:
     """The equilibrated problem, its schedule and its parameter map.
 
     `gram(g)` is the matrix of the g-th distinct factorization, shift[g]·I + P + A'diag(weights[g])A, plus a fixed part.
+    θ has the H steps, the steady state and the rungs of a ladder; the places that are `plain` do without the metric.
     """
 
     kind: str
@@ -67,8 +82,11 @@ class Problem:
     size_P: float
     size_A: float
     eps_infeasible: float
-    theta: dict[str, Float[np.ndarray, " H+1"]]
-    which: Int[np.ndarray, " H+1"]
+    theta: dict[str, Float[np.ndarray, " H+1+R"]]
+    which: Int[np.ndarray, " H+1+R"]
+    metric: Float[np.ndarray, " rows"] | None
+    plain: Bool[np.ndarray, " H+1+R"]
+    rungs: Rungs | None
     shift: Float[np.ndarray, " factors"]
     weights: Float[np.ndarray, "factors rows"]
     horizon: int
@@ -125,7 +143,9 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
     seen, layout = solver.seen, family.layout
     theta = {name: np.asarray(values, np.float64) for name, values in plan.theta.items()}
     which = np.asarray(plan.which)
-    shift, weights = _systems(solver.algorithm, family, theta, which)
+    metric = None if plan.metric is None else np.asarray(solver.schedule.metric, np.float64)
+    plain = np.zeros(which.size, bool) if plan.plain is None else np.asarray(plan.plain)
+    shift, weights = _systems(solver.algorithm, family, theta, which, metric, plain)
     return {
         "n": family.n,
         "constraints": family.m,
@@ -138,6 +158,9 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
         "eps_infeasible": float(solver.algorithm.eps_infeasible),
         "theta": theta,
         "which": which,
+        "metric": metric,
+        "plain": plain,
+        "rungs": _rungs(plan),
         "shift": shift,
         "weights": weights,
         "horizon": plan.H,
@@ -152,12 +175,31 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
     }
 
 
-def _systems(algorithm: Any, family: Any, theta: dict[str, np.ndarray], which: np.ndarray) -> tuple:
+def _rungs(plan: Plan) -> Rungs | None:
+    ladder = plan.ladder
+    if ladder is None:
+        return None
+    second = -1 if ladder.second is None else ladder.second
+    rule = {name: getattr(ladder, name) for name in ("first", "last", "every", "threshold", "most", "patience")}
+    return Rungs(logs=np.asarray(ladder.logs, np.float64), second=second, **rule)
+
+
+def _systems(
+    algorithm: Any,
+    family: Any,
+    theta: dict[str, np.ndarray],
+    which: np.ndarray,
+    metric: np.ndarray | None,
+    plain: np.ndarray,
+) -> tuple:
     """Shift and weights of every distinct linear system, by the algorithm's own rule."""
     first = np.unique(which, return_index=True)[1]
     # The switch is local to this thread; the process-wide one is the user's.
     with jax.enable_x64(True):
         each = [{name: jnp.asarray(values[k]) for name, values in theta.items()} for k in first]
+        if metric is not None:
+            rows = [np.ones_like(metric) if plain[k] else metric for k in first]
+            each = [one | {METRIC: jnp.asarray(row)} for one, row in zip(each, rows, strict=True)]
         shift = [np.asarray(algorithm.shift(family, one), np.float64) for one in each]
         weights = [np.asarray(algorithm.weights(family, one), np.float64) for one in each]
     return np.stack(shift), np.stack(weights)

@@ -65,7 +65,48 @@ def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
         arrays.append(emit.part("affine.c"))
     if problem.safeguard == "block":
         arrays.insert(0, emit.integers("uint8_t", "ends", problem.ends))
-    return ["\n".join(lines), *arrays]
+    more = [text for text in (_metric(problem, precision), _ladder(problem, precision)) if text]
+    return ["\n".join(lines), *more, *arrays]
+
+
+def has(problem: Problem) -> dict[str, bool]:
+    """What some solvers have and others lack, by the names in the parts."""
+    return {"METRIC": problem.metric is not None, "LADDER": problem.rungs is not None}
+
+
+def _metric(problem: Problem, precision: str) -> str:
+    """The metric in the order of the rows; where places do without it, ones behind it."""
+    if problem.metric is None:
+        return ""
+    rows, some = problem.metric[row_order(problem)], bool(problem.plain.any())
+    values = np.concatenate([rows, np.ones_like(rows)]) if some else rows
+    tables = emit.reals("metric", values, precision)
+    if not some:
+        return tables + "static const real *metric_of(int32_t k)\n{\n    (void)k;\n    return metric;\n}\n"
+    tables += emit.integers("uint8_t", "plain", problem.plain)
+    return tables + "static const real *metric_of(int32_t k)\n{\n    return metric + plain[k] * ROWS;\n}\n"
+
+
+def _ladder(problem: Problem, precision: str) -> str:
+    """The ladder's rungs and rule."""
+    rungs = problem.rungs
+    if rungs is None:
+        return ""
+    tiny = float(np.finfo(np.float64 if precision == "double" else np.float32).tiny) ** 0.25
+    scalars = {
+        "RUNGS": rungs.logs.size,
+        "RUNG_FIRST": rungs.first,
+        "RUNG_LAST": rungs.last,
+        "RUNG_SECOND": f"({rungs.second}) /* -1: there is none */",
+        "RUNG_EVERY": rungs.every,
+        "RUNG_THRESHOLD": emit.number(rungs.threshold, precision),
+        "RUNG_MOST": rungs.most,
+        "RUNG_PATIENCE": rungs.patience,
+        "RUNG_TINY": emit.number(tiny, precision),
+        "LOG": "log" if precision == "double" else "logf",
+    }
+    text = "".join(f"#define {name} {value}\n" for name, value in scalars.items())
+    return text + emit.reals("rung_log", rungs.logs, precision)
 
 
 def _seen(problem: Problem, precision: str) -> tuple[str, str]:
@@ -104,7 +145,9 @@ def _finite(problem: Problem) -> str:
 
 
 def row_order(problem: Problem) -> np.ndarray:
-    """Equalities first; then by the number of entries, so that loops over rows do alike things."""
+    """Equalities first; then by the number of entries, so that loops over rows do alike things. Cones stay in order."""
+    if problem.cones is not None:
+        return np.arange(problem.constraints)
     return np.lexsort((np.diff(problem.A.indptr), ~problem.equality))
 
 

@@ -92,10 +92,46 @@ static void vary(longstep_workspace *work, int32_t k)
 #endif
 }
 
+#if LADDER
+/* Where the relative residuals are far out of balance, to the rung nearest to the root of their ratio times the present
+ * one, some times at most; late, to the second part's own rung. `number` counts steps of the steady state. */
+static void climb(longstep_workspace *work, int32_t number)
+{
+    if (number == 0 || number % RUNG_EVERY) return;
+    const longstep_residuals *const r = judged(work);
+    const real primal = r->primal_max / (r->primal_scale + RUNG_TINY);
+    const real dual = r->dual_max / (r->dual_scale + RUNG_TINY);
+    const real wanted = (real)0.5 * (LOG(primal + RUNG_TINY) - LOG(dual + RUNG_TINY));
+    const int32_t rung = work->place == HORIZON ? RUNG_FIRST : work->place - HORIZON - 1;
+    const int second = rung > RUNG_LAST;
+    const int32_t low = second ? RUNG_LAST + 1 : 0, high = second ? RUNGS - 1 : RUNG_LAST;
+    const real target = rung_log[rung] + wanted;
+    int32_t nearest = low;
+    for (int32_t i = low + 1; i <= high; ++i)
+        if (magnitude(rung_log[i] - target) < magnitude(rung_log[nearest] - target)) nearest = i;
+    /* Written so that NaN stays. */
+    if (magnitude(wanted) > RUNG_THRESHOLD && !wrong(wanted) && work->moves < RUNG_MOST && nearest != rung) {
+        work->place = nearest + HORIZON + 1;
+        ++work->moves;
+    }
+    if (RUNG_SECOND >= 0 && number == RUNG_PATIENCE) {
+        work->place = RUNG_SECOND + HORIZON + 1;
+        work->moves = 0;
+    }
+    /* Moved or not, so that the work is the same. */
+    forget(work);
+}
+#endif
+
 static void stay(longstep_workspace *work)
 {
     if (work->k == HORIZON - work->first) forget(work);
+#if LADDER
+    climb(work, work->k - (HORIZON - work->first));
+    step(work, work->place);
+#else
     step(work, HORIZON);
+#endif
     work->fresh = 0;
 }
 
@@ -156,6 +192,10 @@ static longstep_status prepare(longstep_workspace *work, const longstep_settings
                             const longstep_start *start)
 {
     work->k = work->iterations = work->suspect = work->safe = work->failures = work->fresh = 0;
+#if LADDER
+    work->place = HORIZON;
+    work->moves = 0;
+#endif
     work->status = LONGSTEP_BAD_INPUT;
     work->first = start != NULL && !LONGSTEP_WARM ? HORIZON : 0;
     if (settings->check_every < 1 || settings->max_iter < 0 || settings->steps < -1 || !(settings->eps_abs >= 0) ||
