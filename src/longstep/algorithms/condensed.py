@@ -15,8 +15,9 @@ from ..schedules.domain import Hyperparameter, Interval, Positive
 from .quadratic import QPMethod, QPState
 from .splitting import Splitting
 
-# Of the largest diagonal entry of N'PN, or of one: it makes every linear system definite. Steps are corrections, so it
-# does not move the fixed point; it slows directions that neither P nor a row sees, where nothing is to be found.
+# Of the largest diagonal entry of N'PN, or of one: it makes linear systems definite that are not. Steps
+# are corrections, so it does not move the fixed point; it slows directions that neither P nor a row sees, where nothing
+# is to be found.
 _SHIFT = 1e-10
 
 
@@ -49,6 +50,7 @@ class Condensed(Splitting, QPMethod):
         "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair, on "
         "the equalities' solutions as elsewhere (Eckstein and Bertsekas 1992)."
     )
+    c_back_end: ClassVar[str | None] = "condensed"
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
 
     @override
@@ -68,7 +70,9 @@ class Condensed(Splitting, QPMethod):
 
     @override
     def shift(self, family: EliminatedQP, theta):
-        """A multiple of the identity that only keeps the system definite."""
+        """A multiple of the identity that only keeps the system definite: none where it is."""
+        if family.elimination.definite:
+            return jnp.zeros(())
         return _SHIFT * jnp.maximum(jnp.max(jnp.abs(jnp.diagonal(family.elimination.P.dense())), initial=0.0), 1.0)
 
     @override

@@ -102,7 +102,8 @@ class QPMethod(Algorithm):
 
     def rays(self, family, instance, previous, state):  # noqa: D102
         difference = QPState(state.w - previous.w, state.z, state.y - previous.y)
-        return self.extract(family, instance, difference)
+        # Of this very class: a method with another state extracts from that.
+        return QPMethod.extract(self, family, instance, difference)
 
 
 def _support(instance, y: Float[Array, "m *N"]) -> Float[Array, "*N"]:

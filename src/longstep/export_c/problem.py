@@ -1,5 +1,6 @@
 """What a solver computes with, as plain NumPy and SciPy data in float64: all that is written to C."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,9 +18,11 @@ from ..cones.product import Cones
 from ..engine.plan import Plan
 from ..families.base import Family
 from ..families.conic import Conic
+from ..families.elimination import eliminated
 from ..families.parameter_range import Seen
 from ..families.quadratic_program import QP
 from ..schedules.schedule import Schedule
+from .condensation import Condensation, Vector, condense
 
 # Jacobi's rotations take about 40·k³ operations.
 LARGEST_SEMIDEFINITE = 64
@@ -37,15 +40,6 @@ class Generated(Protocol):
     def content_hash(self) -> str:
         """Equal exactly for solvers that give the same iterates."""
         ...
-
-
-@dataclass(frozen=True)
-class Vector:
-    """One of the data of an instance in equilibrated units: scale·(base + M p), or scale·(its own part of p)."""
-
-    offset: Float[np.ndarray, " k"]
-    matrix: sp.csr_array
-    scale: Float[np.ndarray, " k"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +101,7 @@ class Problem:
     normalized: bool
     tolerance: Callable[[float], float]
     base: Float[np.ndarray, " size"]
+    condensed: Condensation | None = None
 
     def gram(self, g: int) -> sp.csr_array:
         """The matrix that the steps with factor g solve with."""
@@ -134,7 +129,7 @@ def problem_of(solver: Generated) -> Problem:
     )
 
 
-def _common(solver: Generated, family: Any) -> dict[str, Any]:
+def _common(solver: Generated, family: Any, working: Any = None) -> dict[str, Any]:
     plan, matrices = solver.plan, family.matrices
     scaling, host = matrices.scaling, family.host
     d, c = np.asarray(scaling.d, np.float64), float(scaling.c)
@@ -145,7 +140,7 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
     which = np.asarray(plan.which)
     metric = None if plan.metric is None else np.asarray(solver.schedule.metric, np.float64)
     plain = np.zeros(which.size, bool) if plan.plain is None else np.asarray(plan.plain)
-    shift, weights = _systems(solver.algorithm, family, theta, which, metric, plain)
+    shift, weights = _systems(solver.algorithm, family if working is None else working, theta, which, metric, plain)
     return {
         "n": family.n,
         "constraints": family.m,
@@ -205,8 +200,9 @@ def _systems(
     return np.stack(shift), np.stack(weights)
 
 
-def _qp(solver: Generated, family: QP) -> Problem:
-    common, kinds, algorithm = _common(solver, family), family.host.kinds, solver.algorithm
+def _qp(solver: Generated, family: QP, working: Any = None) -> Problem:
+    """`working` is the family as the steps want it, where that is another."""
+    common, kinds, algorithm = _common(solver, family, working), family.host.kinds, solver.algorithm
     assert isinstance(algorithm, Splitting)
     rows = kinds.bounded
     equality = np.asarray(family.equality)
@@ -231,6 +227,12 @@ def _qp(solver: Generated, family: QP) -> Problem:
         normalized=False,
         **common,
     )
+
+
+def _condensed(solver: Generated, family: QP) -> Problem:
+    """The program in all its unknowns and rows, for checks, and what the steps are taken in."""
+    whole = _qp(solver, family, eliminated(family))
+    return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=condense(whole))
 
 
 def _conic(solver: Generated, family: Conic) -> Problem:
@@ -258,7 +260,7 @@ def _conic(solver: Generated, family: Conic) -> Problem:
     )
 
 
-_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {"qp": _qp, "conic": _conic}
+_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {"qp": _qp, "condensed": _condensed, "conic": _conic}
 
 
 def _check_cones(cones: Cones) -> None:

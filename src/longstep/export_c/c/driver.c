@@ -146,6 +146,14 @@ static void keep_best(longstep_workspace *work)
 /* Judge the state at iteration k. */
 static void check(longstep_workspace *work, const longstep_settings *settings, int steady)
 {
+#if CONDENSED
+    /* All residuals only where they may pass, or where they are there. */
+    if (!work->fresh && is_far(work, settings) && !(steady && is_suspect(work, settings->eps_infeasible))) {
+        work->suspect = 0;
+        work->iterations = work->k;
+        return;
+    }
+#endif
     const longstep_residuals *r = judged(work);
     const real v = violation(r, settings);
     const int failed = !(v <= REAL_MAX) && (steady || !SAFEGUARD);
@@ -219,6 +227,13 @@ longstep_status longstep_begin(longstep_workspace *work, const longstep_settings
 #if SAFEGUARD
     watch(work);
 #endif
+#if CONDENSED
+    if (!work->fresh && is_far(work, settings)) {
+        work->best_violation = (real)INFINITY;
+        owe(work);
+        return LONGSTEP_RUNNING;
+    }
+#endif
     const real v = violation(judged(work), settings);
     work->best_violation = v <= REAL_MAX ? v : (real)INFINITY;
     keep_best(work);
@@ -256,8 +271,23 @@ longstep_status longstep_finish(longstep_workspace *work, const longstep_setting
         return (longstep_status)work->status;
     }
     if (work->status == LONGSTEP_RUNNING) {
+#if CONDENSED
+        /* The last point may not have been judged in full. */
+        const real v = violation(judged(work), settings);
+        if (v < work->best_violation) {
+            work->best_violation = v;
+            keep_best(work);
+        }
+#endif
         work->status = work->k < settings->max_iter ? LONGSTEP_TIME_LIMIT : LONGSTEP_ITERATION_LIMIT;
     }
+#if CONDENSED
+    if (work->owed) {
+        recall(work);
+        judged(work);
+        keep_best(work);
+    }
+#endif
     extract_best(work, result);
     return report(work, result);
 }
