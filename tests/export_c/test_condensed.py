@@ -9,7 +9,7 @@ import longstep as ls
 from longstep.algorithms.condensed import Condensed
 
 from ..helpers import random_qp
-from .compare import assert_equal
+from .compare import assert_equal, distance
 from .test_export import CHECKED, STRICT, run
 from .test_ladder import PATIENCE, impatient, said_sizes  # noqa: F401
 
@@ -77,10 +77,17 @@ def assert_alike(solver, compiled, x, rtol, **options):
     """The same end and, where it is solved or a number of steps, the same point: else C may return another one than the
     best of all that were checked, because it judges few of them in full."""
     ours, theirs = (s.solve(x, **options) for s in (compiled, solver))
+    assert (ours.status, int(ours.iterations)) == (theirs.status, int(theirs.iterations))
+    if rtol > 1e-6:
+        # Inverses are accurate to 1e-2 only there, and x drifts, here and there, in directions that nothing sees.
+        if "steps" in options or theirs.status == ls.Status.SOLVED:
+            A = solver.family.host.A
+            pairs = ((theirs.y, ours.y), (theirs.s, ours.s), (A @ theirs.x, A @ ours.x))
+            assert max(distance(a, b) for a, b in pairs) < rtol
+        return
     if "steps" in options or theirs.status == ls.Status.SOLVED:
         assert_equal(ours, theirs, rtol)
         return
-    assert (ours.status, int(ours.iterations)) == (theirs.status, int(theirs.iterations))
     # What is said of the returned point is true of it.
     found = solver.solve(x, steps=0, warm_start=ls.Point(ours.x, ours.y, ours.s))
     assert ours.primal_residual == pytest.approx(found.primal_residual, rel=1e-4, abs=1e-8)
@@ -99,7 +106,7 @@ USUAL = ("equalities", "many inequalities", "repeated", "zero P, few rows", "no 
 @pytest.mark.parametrize("name", [name if name in USUAL else pytest.param(name, marks=slow) for name in FAMILIES])
 def test_steps_and_statuses(name):
     solver, compiled = solvers(name)
-    # Where a shift keeps the system definite, inverses are accurate to 1e-2 only: steps are inexact, here and there.
+    # A shift keeps the others definite.
     rtol = 1e-9 if solver._working.elimination.definite else 2e-2
     for x in instances(solver):
         for options in ({"steps": 0}, {"steps": 5}, *LIMITS):
