@@ -175,14 +175,12 @@ def _referenced(family: Family, parameters: dict, notes: list[str], **options: A
     try:
         return Dataset.from_parameters(family, parameters, references=["train"], accuracy=1e-6, **options), "both"
     except NoOptimumError as error:
-        solution = Solver(family).solve_batch(parameters["train"])
-        feasible = np.flatnonzero(~np.isin(solution.status, INFEASIBLE))
-        if not 1 < feasible.size < solution.status.size:
+        status = np.asarray(Solver(family).solve_batch(parameters["train"]).status)
+        feasible = np.flatnonzero(~np.isin(status, INFEASIBLE))
+        if not 1 < feasible.size < status.size:
             raise
-        notes.append(
-            f"{solution.status.size - feasible.size} of {solution.status.size} training instances have no solution "
-            f"and were left out ({error})."
-        )
+        left_out = status.size - feasible.size
+        notes.append(f"{left_out} of {status.size} training instances have no solution and were left out ({error}).")
         parameters["train"] = family.select(family.vectors(parameters["train"]), feasible)
         return _referenced(family, parameters, notes, **options)
     except InaccurateReferenceError as error:

@@ -16,8 +16,9 @@ from .base import relative
 from .quadratic import QPMethod, QPState
 from .splitting import Splitting
 
-# Of the largest diagonal entry of N'PN, or of one: it makes every linear system definite. Steps are corrections, so it
-# does not move the fixed point; it slows directions that neither P nor a row sees, where nothing is to be found.
+# Of the largest diagonal entry of N'PN, or of one: it makes linear systems definite that are not. Steps
+# are corrections, so it does not move the fixed point; it slows directions that neither P nor a row sees, where nothing
+# is to be found.
 _SHIFT = 1e-10
 
 
@@ -50,6 +51,7 @@ class Condensed(Splitting, QPMethod):
         "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair, on "
         "the equalities' solutions as elsewhere (Eckstein and Bertsekas 1992)."
     )
+    c_back_end: ClassVar[str | None] = "condensed"
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
 
     @override
@@ -69,7 +71,9 @@ class Condensed(Splitting, QPMethod):
 
     @override
     def shift(self, family: EliminatedQP, theta):
-        """A multiple of the identity that only keeps the system definite."""
+        """A multiple of the identity that only keeps the system definite: none where it is."""
+        if family.elimination.definite:
+            return jnp.zeros(())
         return _SHIFT * jnp.maximum(jnp.max(jnp.abs(jnp.diagonal(family.elimination.P.dense())), initial=0.0), 1.0)
 
     @override
@@ -125,12 +129,15 @@ class Condensed(Splitting, QPMethod):
     @override
     def balance(self, family: EliminatedQP, instance: EliminatedInstance, state, residuals):
         # Of what is split alone: equalities hold, and their multipliers, which may be large, say nothing of ρ.
-        e = family.elimination
-        s, Pv, Aty = instance.level + e.A.mv(state.v), e.P.mv(state.v), e.A.rmv(state.y)
-        size = jnp.maximum(jnp.maximum(max_norm(Pv), max_norm(Aty)), max_norm(instance.cost))
+        e, scaling, A = family.elimination, family.matrices.scaling, family.matrices.A
+        w = instance.shift + e.N.mv(state.v)
+        s, z, unit = A.mv(w)[e.others], state.z, along(1 / scaling.e[e.others], state.z)
+        inner = jnp.concatenate([jnp.zeros_like(instance.l[e.equalities]), state.y])[e.order]
+        terms = jnp.stack([jnp.abs(family.matrices.P.mv(w)), jnp.abs(instance.q), jnp.abs(A.rmv(inner))])
+        scale = max_norm(jnp.max(terms, axis=0) * along(1 / (scaling.d * scaling.c), w))
         return (
-            relative(max_norm(s - state.z), jnp.maximum(max_norm(s), max_norm(state.z))),
-            relative(max_norm(Pv + instance.cost + Aty), size),
+            relative(max_norm((s - z) * unit), max_norm(jnp.maximum(jnp.abs(s), jnp.abs(z)) * unit)),
+            relative(residuals.dual_max, scale),
         )
 
     @override

@@ -1,15 +1,20 @@
 """The code of a solver: its two C files, and what they need."""
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from .._util.threads import one_blas_thread
 from . import emit
+from .condensation import Condensation
 from .header import header_source
 from .linear import METHODS, Linear, linear_system
 from .problem import Generated, Problem, problem_of
-from .source import LEAST_EPS, data_source, renamed
+from .source import LEAST_EPS, data_source, has, renamed
 
 _BYTES = {"real": 0, "uint8_t": 1, "uint16_t": 2, "int32_t": 4}
 # Compilers read static data slowly, and no microcontroller has so much.
@@ -67,7 +72,11 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     problem = problem_of(solver)
     with one_blas_thread():
-        linear = linear_system(problem, method, precision)
+        linear = (
+            linear_system(problem, method, precision)
+            if problem.condensed is None
+            else _reduced(problem, problem.condensed, method, precision)
+        )
     width = 8 if precision == "double" else 4
     if linear.factors.size * width > _MOST_BYTES:
         raise ValueError(
@@ -75,12 +84,13 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
             f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
         )
     algorithm = emit.filled(f"{problem.kind}.c", refine=emit.part("refine.c"))
+    features = has(problem)
     source = "\n".join(
         [
             f'#include "{prefix}.h"\n\n#include <float.h>\n#include <math.h>\n#include <string.h>\n',
             '#include "longstep_data.h"\n',
-            algorithm,
-            emit.part("driver.c"),
+            emit.kept(algorithm, **features),
+            emit.kept(emit.part("driver.c"), **features),
         ]
     )
     data = data_source(problem, linear, precision)
@@ -114,9 +124,11 @@ def _code_bytes(data: str) -> int:
 
 
 def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int]:
-    """The bytes of a workspace and of a result, padding aside."""
+    """The bytes of a workspace and of a result."""
     m = max(problem.constraints, 1)
     n, rows = (emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0]))
+    if problem.condensed is not None:
+        return _condensed_memory(problem, problem.condensed, width, spare_vectors)
     spare, judged = 3 * (problem.n if spare_vectors else 1), 2 * 9 + 6
     if problem.cones is None:
         state = 2 * n + 3 * rows
@@ -128,6 +140,42 @@ def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int
         reals = (
             n + rows + 1 + 2 * state + (n + 2 * rows + 1) + (n + rows + 1) + 2 * rows + 3 * n + matrix + spare + judged
         )
-        integers = 10 + 2
+        # The two states have an integer each, which fills the room of a real number.
+        integers = 10 + 2 * width // 4
+    if problem.rungs is not None:
+        # The place and the moves; the levels at the last look and at the last mark.
+        integers += 2
+        reals += 2
     whole = reals * width + integers * 4
     return -(-whole // width) * width, (problem.n + 2 * m + 3) * width + 4 * 4
+
+
+def _condensed_memory(problem: Problem, c: Condensation, width: int, spare_vectors: bool) -> tuple[int, int]:
+    n, rows, free, inner = (
+        emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0], c.free, c.inner.size)
+    )
+    state = 2 * free + 4 * inner + 1
+    past = max(state, free + inner + n + rows)
+    scratch = 2 * inner + 2 * free + 3 * n + 2 * rows + 3 * (c.free if spare_vectors else 1)
+    reals = (n + 2 * rows) + (n + free + inner) + state + past + (free + 2 * inner + n + rows) + scratch + 2 * 9 + 12
+    reals += 5 * (problem.rungs is not None)
+    whole = reals * width + (10 + 2 * (problem.rungs is not None)) * 4
+    return -(-whole // width) * width, (problem.n + 2 * max(problem.constraints, 1) + 3) * width + 4 * 4
+
+
+def _reduced(problem: Problem, c: Condensation, method: str, precision: str) -> Linear:
+    """The linear system of the coordinates, and whether steps do without products with P."""
+    others = np.flatnonzero(~problem.equality)
+    places = np.searchsorted(others, c.inner)
+    system = dataclasses.replace(
+        problem,
+        n=c.free,
+        P=sp.csr_array(c.P),
+        A=sp.csr_array(c.A),
+        weights=problem.weights[:, places],
+        condensed=None,
+    )
+    linear = linear_system(system, method, precision)
+    # In single precision what rounding adds to the gradient is too much.
+    by_system = c.definite and precision == "double" and linear.refinements == 0
+    return dataclasses.replace(linear, by_system=by_system, alone=True)

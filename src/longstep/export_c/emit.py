@@ -27,6 +27,34 @@ def filled(name: str, **values: Any) -> str:
     return Template(part(name)).substitute(values)
 
 
+def kept(text: str, **has: bool) -> str:
+    """The text without what is for others: `#if NAME`, `#else` and `#endif` of these names are decided here.
+
+    A solver that lacks something then has no trace of it in its code.
+    """
+    lines: list[str] = []
+    # For every open condition, whether its lines are kept; None is a condition of the compiler's.
+    stack: list[bool | None] = []
+    for line in text.splitlines(keepends=True):
+        word, _, name = line.strip().partition(" ")
+        if word in ("#if", "#ifdef", "#ifndef"):
+            known = word == "#if" and name in has
+            stack.append(has[name] if known else None)
+            if known:
+                continue
+        elif word in ("#else", "#endif") and stack[-1] is not None:
+            state = stack.pop()
+            if word == "#else":
+                stack.append(not state)
+            continue
+        # One blank line, not two, is left of what stood between blank lines.
+        if False not in stack and not (line == "\n" and lines and lines[-1] == "\n"):
+            lines.append(line)
+        if word == "#endif":
+            stack.pop()
+    return "".join(lines)
+
+
 def number(value: float, precision: str) -> str:
     """A literal of that precision: the shortest that reads back to the same number."""
     value = float(np.float32(value)) if precision == "float" else float(value)

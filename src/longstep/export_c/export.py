@@ -91,7 +91,7 @@ def generate_c(
 
     The C code takes the parameter and gives the solution, status, residuals and all, of `Solver.solve`: the same steps,
     checks and safeguard. It allocates nothing and needs nothing but libm; all names begin with `prefix`. QP families
-    with OSQP and Conic families with SCS can be written, semidefinite cones up to order 64.
+    with OSQP or Condensed and Conic families with SCS can be written, semidefinite cones up to order 64.
 
     `method` is the linear algebra of a step: `sparse` LDLᵀ, column by column, takes the least memory; `blocks` is LDLᵀ
     in small dense blocks, for vector units; `inverse` a dense inverse; `auto` takes what a cost model finds fastest.

@@ -7,7 +7,7 @@ import numpy as np
 from . import emit
 from .problem import Problem
 
-_TYPES = {"qp": "qp.h", "conic": "conic.h"}
+_TYPES = {"qp": "qp.h", "condensed": "condensed.h", "conic": "conic.h"}
 
 
 def header_source(problem: Problem, precision: str, least_eps: float, spare: bool) -> str:
@@ -44,19 +44,35 @@ def header_source(problem: Problem, precision: str, least_eps: float, spare: boo
             f"#define LONGSTEP_CONSTRAINTS_ {max(m, 1)}",
             f"#define LONGSTEP_UNKNOWNS_ {emit.vector_length(problem.n, width)}",
             f"#define LONGSTEP_ROWS_ {emit.vector_length(rows, width)}",
-            f"#define LONGSTEP_SPARE_ {problem.n if spare else 1}",
+            f"#define LONGSTEP_SPARE_ {_unknowns(problem) if spare else 1}",
+            *_condensed_sizes(problem, width),
             f"#define LONGSTEP_MATRIX_ {max((k * k for k in semidefinite), default=1)}\n",
             _names(problem),
             emit.part("common.h"),
-            emit.part("result.h") + emit.part(_TYPES[problem.kind]),
+            emit.part("result.h") + emit.kept(emit.part(_TYPES[problem.kind]), LADDER=problem.rungs is not None),
             emit.part("functions.h"),
             "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
         ]
     )
 
 
+def _unknowns(problem: Problem) -> int:
+    """The order of the linear systems."""
+    return problem.n if problem.condensed is None else problem.condensed.free
+
+
+def _condensed_sizes(problem: Problem, width: int) -> list[str]:
+    c = problem.condensed
+    if c is None:
+        return []
+    return [
+        f"#define LONGSTEP_FREE_ {emit.vector_length(c.free, width)}",
+        f"#define LONGSTEP_INNER_ {emit.vector_length(c.inner.size, width)}",
+    ]
+
+
 def _about(problem: Problem) -> str:
-    if problem.kind == "qp":
+    if problem.cones is None:
         form = "minimise 1/2 x'Px + q'x  subject to  l <= Ax <= u"
         data = "q, l, u"
     else:

@@ -34,11 +34,13 @@ class Linear:
     words: str
     refinements: int = 0
     by_system: bool = False
+    # Whether the right-hand side need not be kept for that.
+    alone: bool = False
 
     @property
     def spare(self) -> bool:
         """Whether steps need vectors to keep a right-hand side in."""
-        return self.refinements > 0 or self.by_system
+        return self.refinements > 0 or (self.by_system and not self.alone)
 
 
 def linear_system(problem: Problem, method: str, precision: str) -> Linear:

@@ -1,7 +1,8 @@
 """What a solver computes with, as plain NumPy and SciPy data in float64: all that is written to C."""
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import jax
@@ -10,16 +11,18 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from ..algorithms.base import Algorithm
+from ..algorithms.base import METRIC, Algorithm
 from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.plan import Plan
 from ..families.base import Family
 from ..families.conic import Conic
+from ..families.elimination import eliminated
 from ..families.parameter_range import Seen
 from ..families.quadratic_program import QP
 from ..schedules.schedule import Schedule
+from .condensation import Condensation, Vector, condense
 
 # Jacobi's rotations take about 40·k³ operations.
 LARGEST_SEMIDEFINITE = 64
@@ -40,12 +43,21 @@ class Generated(Protocol):
 
 
 @dataclass(frozen=True)
-class Vector:
-    """One of the data of an instance in equilibrated units: scale·(base + M p), or scale·(its own part of p)."""
+class Rungs:
+    """A ladder: `logs` by rung, the rungs `first`, `last` and `second` (−1: none), and the rule's numbers."""
 
-    offset: Float[np.ndarray, " k"]
-    matrix: sp.csr_array
-    scale: Float[np.ndarray, " k"]
+    logs: Float[np.ndarray, " R"]
+    first: int
+    last: int
+    second: int
+    every: int
+    threshold: float
+    progress: float
+    most: int
+    marks: tuple[int, ...]
+    enough: float
+    patience: int
+    wait: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class Problem:
     """The equilibrated problem, its schedule and its parameter map.
 
     `gram(g)` is the matrix of the g-th distinct factorization, shift[g]·I + P + A'diag(weights[g])A, plus a fixed part.
+    θ has the H steps, the steady state and the rungs of a ladder; the places that are `plain` do without the metric.
     """
 
     kind: str
@@ -67,8 +80,11 @@ class Problem:
     size_P: float
     size_A: float
     eps_infeasible: float
-    theta: dict[str, Float[np.ndarray, " H+1"]]
-    which: Int[np.ndarray, " H+1"]
+    theta: dict[str, Float[np.ndarray, " H+1+R"]]
+    which: Int[np.ndarray, " H+1+R"]
+    metric: Float[np.ndarray, " rows"] | None
+    plain: Bool[np.ndarray, " H+1+R"]
+    rungs: Rungs | None
     shift: Float[np.ndarray, " factors"]
     weights: Float[np.ndarray, "factors rows"]
     horizon: int
@@ -89,6 +105,7 @@ class Problem:
     normalized: bool
     tolerance: Callable[[float], float]
     base: Float[np.ndarray, " size"]
+    condensed: Condensation | None = None
 
     def gram(self, g: int) -> sp.csr_array:
         """The matrix that the steps with factor g solve with."""
@@ -116,7 +133,7 @@ def problem_of(solver: Generated) -> Problem:
     )
 
 
-def _common(solver: Generated, family: Any) -> dict[str, Any]:
+def _common(solver: Generated, family: Any, working: Any = None) -> dict[str, Any]:
     plan, matrices = solver.plan, family.matrices
     scaling, host = matrices.scaling, family.host
     d, c = np.asarray(scaling.d, np.float64), float(scaling.c)
@@ -125,7 +142,9 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
     seen, layout = solver.seen, family.layout
     theta = {name: np.asarray(values, np.float64) for name, values in plan.theta.items()}
     which = np.asarray(plan.which)
-    shift, weights = _systems(solver.algorithm, family, theta, which)
+    metric = None if plan.metric is None else np.asarray(solver.schedule.metric, np.float64)
+    plain = np.zeros(which.size, bool) if plan.plain is None else np.asarray(plan.plain)
+    shift, weights = _systems(solver.algorithm, family if working is None else working, theta, which, metric, plain)
     return {
         "n": family.n,
         "constraints": family.m,
@@ -138,6 +157,9 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
         "eps_infeasible": float(solver.algorithm.eps_infeasible),
         "theta": theta,
         "which": which,
+        "metric": metric,
+        "plain": plain,
+        "rungs": _rungs(plan),
         "shift": shift,
         "weights": weights,
         "horizon": plan.H,
@@ -152,19 +174,39 @@ def _common(solver: Generated, family: Any) -> dict[str, Any]:
     }
 
 
-def _systems(algorithm: Any, family: Any, theta: dict[str, np.ndarray], which: np.ndarray) -> tuple:
+def _rungs(plan: Plan) -> Rungs | None:
+    ladder = plan.ladder
+    if ladder is None:
+        return None
+    second = -1 if ladder.second is None else ladder.second
+    rule = {f.name: getattr(ladder, f.name) for f in fields(Rungs) if f.name not in ("logs", "second")}
+    return Rungs(logs=np.asarray(ladder.logs, np.float64), second=second, **rule)
+
+
+def _systems(
+    algorithm: Any,
+    family: Any,
+    theta: dict[str, np.ndarray],
+    which: np.ndarray,
+    metric: np.ndarray | None,
+    plain: np.ndarray,
+) -> tuple:
     """Shift and weights of every distinct linear system, by the algorithm's own rule."""
     first = np.unique(which, return_index=True)[1]
     # The switch is local to this thread; the process-wide one is the user's.
     with jax.enable_x64(True):
         each = [{name: jnp.asarray(values[k]) for name, values in theta.items()} for k in first]
+        if metric is not None:
+            rows = [np.ones_like(metric) if plain[k] else metric for k in first]
+            each = [one | {METRIC: jnp.asarray(row)} for one, row in zip(each, rows, strict=True)]
         shift = [np.asarray(algorithm.shift(family, one), np.float64) for one in each]
         weights = [np.asarray(algorithm.weights(family, one), np.float64) for one in each]
     return np.stack(shift), np.stack(weights)
 
 
-def _qp(solver: Generated, family: QP) -> Problem:
-    common, kinds, algorithm = _common(solver, family), family.host.kinds, solver.algorithm
+def _qp(solver: Generated, family: QP, working: Any = None) -> Problem:
+    """`working` is the family as the steps want it, where that is another."""
+    common, kinds, algorithm = _common(solver, family, working), family.host.kinds, solver.algorithm
     assert isinstance(algorithm, Splitting)
     rows = kinds.bounded
     equality = np.asarray(family.equality)
@@ -189,6 +231,12 @@ def _qp(solver: Generated, family: QP) -> Problem:
         normalized=False,
         **common,
     )
+
+
+def _condensed(solver: Generated, family: QP) -> Problem:
+    """The program in all its unknowns and rows, for checks, and what the steps are taken in."""
+    whole = _qp(solver, family, eliminated(family))
+    return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=condense(whole))
 
 
 def _conic(solver: Generated, family: Conic) -> Problem:
@@ -216,7 +264,7 @@ def _conic(solver: Generated, family: Conic) -> Problem:
     )
 
 
-_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {"qp": _qp, "conic": _conic}
+_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {"qp": _qp, "condensed": _condensed, "conic": _conic}
 
 
 def _check_cones(cones: Cones) -> None:

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 
 from ..cones.product import Cones
 from . import emit
+from .condensation import Condensation
 from .linear import Linear
 from .problem import Problem
 from .products import affine_map, product
@@ -24,18 +25,22 @@ def renamed(text: str, prefix: str) -> str:
 def data_source(problem: Problem, linear: Linear, precision: str) -> str:
     """The private header: every number that the solver computes with, and the code made for its patterns."""
     common = _common(problem, linear, precision)
-    own = (
-        _qp(problem, linear, precision) if problem.cones is None else _conic(problem, problem.cones, linear, precision)
-    )
+    if problem.condensed is not None:
+        own = _condensed(problem, problem.condensed.ordered(linear.order), linear, precision)
+    elif problem.cones is None:
+        own = _qp(problem, linear, precision)
+    else:
+        own = _conic(problem, problem.cones, linear, precision)
     return "\n".join([*common, *own])
 
 
 def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
     factors = linear.factors
-    largest = max(problem.n, problem.constraints, problem.size, *(v.matrix.nnz for v in problem.data.values()))
+    maps = [*problem.data.values(), *(() if problem.condensed is None else problem.condensed.data.values())]
+    largest = max(problem.n, problem.constraints, problem.size, *(v.matrix.nnz for v in maps))
     root = {"double": np.finfo(np.float64).eps ** 0.5, "float": float(np.sqrt(np.finfo(np.float32).eps))}[precision]
     lines = [
-        f"#define N {problem.n}",
+        f"#define N {len(linear.order)}",
         f"#define ROWS {problem.A.shape[0]}",
         f"#define HORIZON {problem.horizon}",
         f"#define FACTOR_SIZE {factors.shape[1]}",
@@ -61,11 +66,70 @@ def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
         emit.reals("factors", factors, precision),
         linear.code,
     ]
-    if problem.mapped and any(vector.matrix.nnz for vector in problem.data.values()):
+    maps = [*(problem.data.values() if problem.mapped else ())]
+    maps += [] if problem.condensed is None else problem.condensed.data.values()
+    if any(vector.matrix.nnz for vector in maps):
         arrays.append(emit.part("affine.c"))
     if problem.safeguard == "block":
         arrays.insert(0, emit.integers("uint8_t", "ends", problem.ends))
-    return ["\n".join(lines), *arrays]
+    more = [text for text in (_metric(problem, linear.order, precision), _ladder(problem, precision)) if text]
+    return ["\n".join(lines), *more, *arrays]
+
+
+def has(problem: Problem) -> dict[str, bool]:
+    """What some solvers have and others lack, by the names in the parts."""
+    return {
+        "METRIC": problem.metric is not None,
+        "LADDER": problem.rungs is not None,
+        "CONDENSED": problem.condensed is not None,
+    }
+
+
+def _metric_order(problem: Problem, order: np.ndarray) -> np.ndarray:
+    """The metric's entries in the order of the rows that have penalties."""
+    if problem.condensed is None:
+        return row_order(problem)
+    return np.searchsorted(np.flatnonzero(~problem.equality), problem.condensed.ordered(order).inner)
+
+
+def _metric(problem: Problem, order: np.ndarray, precision: str) -> str:
+    """The metric in the order of the rows; where places do without it, ones behind it."""
+    if problem.metric is None:
+        return ""
+    rows, some = problem.metric[_metric_order(problem, order)], bool(problem.plain.any())
+    values = np.concatenate([rows, np.ones_like(rows)]) if some else rows
+    tables = emit.reals("metric", values, precision)
+    if not some:
+        return tables + "static const real *metric_of(int32_t k)\n{\n    (void)k;\n    return metric;\n}\n"
+    tables += f"#define METRIC_SIZE {rows.size}\n" + emit.integers("uint8_t", "plain", problem.plain)
+    return tables + "static const real *metric_of(int32_t k)\n{\n    return metric + plain[k] * METRIC_SIZE;\n}\n"
+
+
+def _ladder(problem: Problem, precision: str) -> str:
+    """The ladder's rungs and rule."""
+    rungs = problem.rungs
+    if rungs is None:
+        return ""
+    tiny = float(np.finfo(np.float64 if precision == "double" else np.float32).tiny) ** 0.25
+    scalars = {
+        "RUNGS": rungs.logs.size,
+        "RUNG_FIRST": rungs.first,
+        "RUNG_LAST": rungs.last,
+        "RUNG_SECOND": f"({rungs.second}) /* -1: there is none */",
+        "RUNG_EVERY": rungs.every,
+        "RUNG_THRESHOLD": emit.number(rungs.threshold, precision),
+        "RUNG_PROGRESS": emit.number(rungs.progress, precision),
+        "RUNG_ENOUGH": emit.number(rungs.enough, precision),
+        "RUNG_FIRST_MARK": rungs.marks[0],
+        "RUNG_AT_MARK(k)": "(" + " || ".join(f"(k) == {mark}" for mark in rungs.marks) + ")",
+        "RUNG_WAIT": rungs.wait,
+        "RUNG_MOST": rungs.most,
+        "RUNG_PATIENCE": rungs.patience,
+        "RUNG_TINY": emit.number(tiny, precision),
+        "LOG": "log" if precision == "double" else "logf",
+    }
+    text = "".join(f"#define {name} {value}\n" for name, value in scalars.items())
+    return text + emit.reals("rung_log", rungs.logs, precision)
 
 
 def _seen(problem: Problem, precision: str) -> tuple[str, str]:
@@ -104,7 +168,9 @@ def _finite(problem: Problem) -> str:
 
 
 def row_order(problem: Problem) -> np.ndarray:
-    """Equalities first; then by the number of entries, so that loops over rows do alike things."""
+    """Equalities first; then by the number of entries, so that loops over rows do alike things. Cones stay in order."""
+    if problem.cones is not None:
+        return np.arange(problem.constraints)
     return np.lexsort((np.diff(problem.A.indptr), ~problem.equality))
 
 
@@ -134,6 +200,109 @@ def _qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
         _free_rows(problem, precision),
         _qp_load(problem, rows, order, precision),
     ]
+
+
+def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str) -> list[str]:
+    rows, n = np.concatenate([c.equalities, c.inner]), problem.n
+    A, d, e = sp.csr_array(problem.A[rows]), problem.d, problem.e[rows]
+    scalars = {"ONE_OVER_C": 1 / problem.c, "C_SCALE": problem.c, **c.bounds, "DELTA": float(problem.shift.max())}
+    scalars["ROUNDING"] = 1e3 * float(np.finfo(np.float64 if precision == "double" else np.float32).eps)
+    vectors = {
+        **{name: problem.theta[name] for name in ("rho", "alpha")},
+        "d_scale": d,
+        "one_over_dc": 1 / (d * problem.c),
+        "one_over_e": 1 / e,
+        "e_over_c": e / problem.c,
+        "one_over_g_size": 1 / (problem.c * d @ np.abs(c.N)),
+    }
+    refinements = 0 if c.normal is None else max(c.normal.refinements, int(precision == "float"))
+    sizes = {
+        "WHOLE": n,
+        "EQUALITIES": c.equalities.size,
+        "INNER": c.inner.size,
+        "BY_SYSTEM": int(linear.by_system),
+        "NORMAL": int(c.normal is not None or not c.equalities.size),
+        "NORMAL_REFINEMENTS": refinements,
+        "APART": int(c.apart is not None),
+        "ROWS_ARE_COORDINATES": int(c.rows_are_coordinates),
+    }
+    return [
+        *(f"#define {name} {value}" for name, value in sizes.items()),
+        *(f"#define {name} {emit.number(value, precision)}" for name, value in scalars.items()),
+        *(emit.reals(name, value, precision) for name, value in vectors.items()),
+        emit.integers("index_t", "place_row", problem.place[rows]),
+        _inner_rows(c, precision),
+        product("multiply_reduced", sp.csr_array(c.P), precision),
+        product("multiply_N", sp.csr_array(c.N), precision),
+        product("multiply_P", problem.P, precision),
+        product("multiply_whole", A, precision),
+        product("multiply_whole_t", sp.csr_array(A.T), precision),
+        _multipliers(c, precision),
+        "" if c.rows_are_coordinates else product("multiply_back", sp.csr_array(np.linalg.pinv(c.N)), precision),
+        _free_rows(problem, precision),
+        _condensed_load(problem, c, rows, precision),
+    ]
+
+
+def _inner_rows(c: Condensation, precision: str) -> str:
+    """Products with A, whose first rows are those of the identity, and with its transpose."""
+    A = sp.csr_array(c.A)
+    rest = sp.csr_array(A[c.alike :])
+    if rest.nnz <= 0.3 * rest.shape[0] * max(rest.shape[1], 1) or not c.alike:
+        return product("multiply_A", A, precision) + product("multiply_At", sp.csr_array(A.T), precision)
+    head = "(const real *restrict x, real *restrict out)\n{\n"
+    return (
+        product("multiply_others", rest, precision)
+        + product("multiply_others_t", sp.csr_array(rest.T), precision)
+        + f"static void multiply_A{head}    for (int32_t i = 0; i < {c.alike}; ++i) out[i] = x[i];\n"
+        f"    multiply_others(x, out + {c.alike});\n}}\n"
+        f"static void multiply_At{head}    multiply_others_t(x + {c.alike}, out);\n"
+        f"    for (int32_t i = 0; i < {c.alike}; ++i) out[i] += x[i];\n}}\n"
+    )
+
+
+def _multipliers(c: Condensation, precision: str) -> str:
+    """From a slope to the equalities' multipliers, and what repeated equalities leave of b."""
+    text = "" if c.apart is None else product("multiply_apart", sp.csr_array(c.apart), precision)
+    if not c.equalities.size:
+        return text + "static void solve_normal(real *x)\n{\n    (void)x;\n}\n"
+    if c.normal is None:
+        return text + product("multiply_Yt", sp.csr_array(c.Y.T), precision)
+    f = c.normal
+    return (
+        emit.integers("int32_t", "normal_first", f.first)
+        + emit.integers(emit.index_type(c.equalities.size), "normal_row", f.row)
+        + emit.reals("normal_value", f.value, precision)
+        + emit.reals("normal_inverse", f.inverse, precision)
+        + emit.part("normal.c")
+    )
+
+
+def _condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, precision: str) -> str:
+    """`load`: from the parameter to q, l and u, and to what the equalities make of them."""
+    n, m = problem.n, problem.constraints
+    places = {"q": np.arange(n), "l": rows, "u": rows}
+    if problem.mapped:
+        text, body = _mapped(problem, places, precision)
+    else:
+        text = emit.part("bound.c")
+        body = (
+            f"    for (int32_t i = 0; i < {n}; ++i) work->q[i] = parameter[i] / one_over_dc[i];\n"
+            "    for (int32_t i = 0; i < ROWS; ++i) {\n"
+            f"        work->l[i] = bound(parameter[{n} + place_row[i]]) / one_over_e[i];\n"
+            f"        work->u[i] = bound(parameter[{n + m} + place_row[i]]) / one_over_e[i];\n    }}\n"
+            "    work->outside = 0;\n    work->shift = 0;\n"
+        )
+    for name, vector in c.data.items():
+        tables, statement = affine_map(name, vector.matrix, precision)
+        text += emit.reals(f"base_{name}", vector.offset, precision) + tables
+        body += _copied(f"base_{name}", f"work->{name}", len(vector.offset)) + statement
+    head = "static int load(longstep_workspace *work, const real *parameter)\n{\n"
+    end = "    return 1;\n}\n"
+    if problem.checks:
+        text += emit.part("condensed_load.c")
+        end = "    return admissible(work);\n}\n"
+    return text + head + body + end
 
 
 def _refining(problem: Problem, linear: Linear, precision: str) -> str:

@@ -46,7 +46,7 @@ def _bytes(size: int) -> str:
 
 def _readme(code: Code, solver_hash: str, version: str) -> str:
     problem, linear, prefix = code.problem, code.linear, code.prefix
-    qp = problem.kind == "qp"
+    qp = problem.cones is None
     data = "q, l, u" if qp else "b, c"
     named = f"; `{prefix}.h` says where named ones begin." if problem.layout is not None else "."
     whole = f": the data {data} of the instance, one after the other. Bounds of 1e20 and more are infinite."

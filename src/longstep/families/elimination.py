@@ -12,6 +12,8 @@ from .quadratic_program import QP
 
 # Singular values below this part of the largest are those of equalities that repeat others.
 _RANK = 1e-11
+# Where the least eigenvalue of N'(P + C'C)N is above this part of the largest, it needs nothing to be definite.
+_DEFINITE = 1e-7
 
 
 class Elimination(eqx.Module):
@@ -19,7 +21,7 @@ class Elimination(eqx.Module):
 
     In v the program is: minimise ½v'(N'PN)v + (N'(q + P Y b))'v subject to l ≤ C N v + C Y b ≤ u, over the other rows
     C. All in equilibrated units. `apart` is I − E Y, which is zero unless equalities repeat each other; `equalities`
-    and `others` are their places among the family's rows.
+    and `others` are their places among the family's rows. `definite`: P and the other rows see every direction of v.
     """
 
     N: Matrix
@@ -33,6 +35,7 @@ class Elimination(eqx.Module):
     others: Int[Array, " i"]
     order: Int[Array, " rows"]
     free: int = eqx.field(static=True)
+    definite: bool = eqx.field(static=True, default=False)
 
 
 class EliminatedInstance(eqx.Module):
@@ -78,6 +81,21 @@ def eliminated(family: QP) -> EliminatedQP:
     return family if isinstance(family, EliminatedQP) else EliminatedQP(family)
 
 
+def solutions(E: Float[np.ndarray, "e n"]) -> tuple[Float[np.ndarray, "n v"], Float[np.ndarray, "n e"]]:
+    """N and Y of equality rows E: an orthonormal basis of their null space, and their pseudo-inverse."""
+    if not E.shape[0]:
+        return np.eye(E.shape[1]), np.zeros((E.shape[1], 0))
+    left, sizes, right = np.linalg.svd(E, full_matrices=True)
+    rank = int((sizes > _RANK * sizes.max(initial=0.0)).sum())
+    return right[rank:].T, right[:rank].T @ (left[:, :rank] / sizes[:rank]).T
+
+
+def sees_all(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> bool:
+    """Whether P + A'A is definite, by a margin."""
+    values = np.linalg.eigvalsh(P + A.T @ A)
+    return bool(values.size == 0 or values[0] > _DEFINITE * values[-1])
+
+
 def _eliminate(family: QP) -> Elimination:
     matrices, dtype = family.matrices, family.dtype
     P = np.asarray(matrices.P.dense(), np.float64)
@@ -85,14 +103,8 @@ def _eliminate(family: QP) -> Elimination:
     mask = np.asarray(family.equality)
     equalities, others = np.flatnonzero(mask), np.flatnonzero(~mask)
     E, C = A[equalities], A[others]
-    n = P.shape[0]
-    if equalities.size:
-        left, sizes, right = np.linalg.svd(E, full_matrices=True)
-        rank = int((sizes > _RANK * sizes.max(initial=0.0)).sum())
-        N, Y = right[rank:].T, right[:rank].T @ (left[:, :rank] / sizes[:rank]).T
-    else:
-        rank, N, Y = 0, np.eye(n), np.zeros((n, 0))
-    apart = None if rank == equalities.size else make_matrix(np.eye(equalities.size) - E @ Y, dtype)
+    N, Y = solutions(E)
+    apart = None if N.shape[1] + equalities.size == P.shape[0] else make_matrix(np.eye(equalities.size) - E @ Y, dtype)
     reduced = N.T @ P @ N
     return Elimination(
         N=make_matrix(N, dtype),
@@ -106,4 +118,5 @@ def _eliminate(family: QP) -> Elimination:
         others=jnp.asarray(others),
         order=jnp.asarray(np.argsort(np.concatenate([equalities, others]))),
         free=N.shape[1],
+        definite=sees_all((reduced + reduced.T) / 2, C @ N),
     )

@@ -12,7 +12,11 @@
 
 static real r_y(int32_t k, int32_t row)
 {
+#if METRIC
+    return (row < ZERO ? r_yz[k] : r_ynz[k]) / metric_of(k)[row];
+#else
     return row < ZERO ? r_yz[k] : r_ynz[k];
+#endif
 }
 
 #if REFINEMENTS
@@ -65,8 +69,12 @@ static real rescale(longstep_workspace *work, int32_t k)
 {
     longstep_state *const s = &work->state;
     real square = 0, eta = s->v_tau / r_tau[k] + s->carry_tau;
+#if METRIC
+    for (int32_t i = 0; i < ROWS; ++i) s->carry_y[i] += s->s[i] / r_y(k, i);
+#else
     for (int32_t i = 0; i < ZERO; ++i) s->carry_y[i] += s->s[i] / r_yz[k];
     for (int32_t i = ZERO; i < ROWS; ++i) s->carry_y[i] += s->s[i] / r_ynz[k];
+#endif
     for (int32_t i = 0; i < N; ++i) square += s->carry_x[i] * s->carry_x[i];
     for (int32_t i = 0; i < ROWS; ++i) square += s->carry_y[i] * s->carry_y[i];
     const real norm = SQRT(square + eta * eta);

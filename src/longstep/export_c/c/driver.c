@@ -92,10 +92,67 @@ static void vary(longstep_workspace *work, int32_t k)
 #endif
 }
 
+#if LADDER
+/* The logarithms of the relative residuals, of what is split alone. */
+static void balance(longstep_workspace *work, real *primal, real *dual)
+{
+    const longstep_residuals *const r = judged(work);
+#if CONDENSED
+    *primal = LOG(work->split[0] / (work->split[1] + RUNG_TINY) + RUNG_TINY);
+    *dual = LOG(r->dual_max / (work->split[2] + RUNG_TINY) + RUNG_TINY);
+#else
+    *primal = LOG(r->primal_max / (r->primal_scale + RUNG_TINY) + RUNG_TINY);
+    *dual = LOG(r->dual_max / (r->dual_scale + RUNG_TINY) + RUNG_TINY);
+#endif
+}
+
+/* Where the relative residuals are far out of balance and hardly fell, to the rung nearest to the root of their ratio
+ * times the present one, some times at most; where they fall too slowly, or late, to the second part's own rung. `number`
+ * counts steps of the steady state. */
+static void climb(longstep_workspace *work, int32_t number)
+{
+    if (number == 0 || number % RUNG_EVERY) return;
+    real primal, dual;
+    balance(work, &primal, &dual);
+    const real wanted = (real)0.5 * (primal - dual), level = larger(primal, dual);
+    const int falls = level < work->fallen - RUNG_PROGRESS;
+    const int32_t rung = work->place == HORIZON ? RUNG_FIRST : work->place - HORIZON - 1;
+    const int second = rung > RUNG_LAST;
+    const int32_t low = second ? RUNG_LAST + 1 : 0, high = second ? RUNGS - 1 : RUNG_LAST;
+    const real target = rung_log[rung] + wanted;
+    int32_t nearest = low;
+    for (int32_t i = low + 1; i <= high; ++i)
+        if (magnitude(rung_log[i] - target) < magnitude(rung_log[nearest] - target)) nearest = i;
+    /* Written so that NaN stays. */
+    if (number >= RUNG_WAIT && magnitude(wanted) > RUNG_THRESHOLD && !wrong(wanted) && !falls &&
+        work->moves < RUNG_MOST && nearest != rung) {
+        work->place = nearest + HORIZON + 1;
+        ++work->moves;
+    }
+    if (RUNG_SECOND >= 0) {
+        const int at_mark = RUNG_AT_MARK(number);
+        const int stuck = at_mark && number > RUNG_FIRST_MARK && !(level < work->mark - RUNG_ENOUGH);
+        if ((stuck || number == RUNG_PATIENCE) && !second) {
+            work->place = RUNG_SECOND + HORIZON + 1;
+            work->moves = 0;
+        }
+        if (at_mark) work->mark = level;
+    }
+    work->fallen = level;
+    /* Moved or not, so that the work is the same. */
+    forget(work);
+}
+#endif
+
 static void stay(longstep_workspace *work)
 {
     if (work->k == HORIZON - work->first) forget(work);
+#if LADDER
+    climb(work, work->k - (HORIZON - work->first));
+    step(work, work->place);
+#else
     step(work, HORIZON);
+#endif
     work->fresh = 0;
 }
 
@@ -110,6 +167,14 @@ static void keep_best(longstep_workspace *work)
 /* Judge the state at iteration k. */
 static void check(longstep_workspace *work, const longstep_settings *settings, int steady)
 {
+#if CONDENSED
+    /* All residuals only where they may pass, or where they are there. */
+    if (!work->fresh && is_far(work, settings) && !(steady && is_suspect(work, settings->eps_infeasible))) {
+        work->suspect = 0;
+        work->iterations = work->k;
+        return;
+    }
+#endif
     const longstep_residuals *r = judged(work);
     const real v = violation(r, settings);
     const int failed = !(v <= REAL_MAX) && (steady || !SAFEGUARD);
@@ -156,6 +221,11 @@ static longstep_status prepare(longstep_workspace *work, const longstep_settings
                             const longstep_start *start)
 {
     work->k = work->iterations = work->suspect = work->safe = work->failures = work->fresh = 0;
+#if LADDER
+    work->place = HORIZON;
+    work->moves = 0;
+    work->fallen = work->mark = (real)INFINITY;
+#endif
     work->status = LONGSTEP_BAD_INPUT;
     work->first = start != NULL && !LONGSTEP_WARM ? HORIZON : 0;
     if (settings->check_every < 1 || settings->max_iter < 0 || settings->steps < -1 || !(settings->eps_abs >= 0) ||
@@ -178,6 +248,13 @@ longstep_status longstep_begin(longstep_workspace *work, const longstep_settings
     if (prepare(work, settings, parameter, start) != LONGSTEP_RUNNING) return (longstep_status)work->status;
 #if SAFEGUARD
     watch(work);
+#endif
+#if CONDENSED
+    if (!work->fresh && is_far(work, settings)) {
+        work->best_violation = (real)INFINITY;
+        owe(work);
+        return LONGSTEP_RUNNING;
+    }
 #endif
     const real v = violation(judged(work), settings);
     work->best_violation = v <= REAL_MAX ? v : (real)INFINITY;
@@ -216,8 +293,23 @@ longstep_status longstep_finish(longstep_workspace *work, const longstep_setting
         return (longstep_status)work->status;
     }
     if (work->status == LONGSTEP_RUNNING) {
+#if CONDENSED
+        /* The last point may not have been judged in full. */
+        const real v = violation(judged(work), settings);
+        if (v < work->best_violation) {
+            work->best_violation = v;
+            keep_best(work);
+        }
+#endif
         work->status = work->k < settings->max_iter ? LONGSTEP_TIME_LIMIT : LONGSTEP_ITERATION_LIMIT;
     }
+#if CONDENSED
+    if (work->owed) {
+        recall(work);
+        judged(work);
+        keep_best(work);
+    }
+#endif
     extract_best(work, result);
     return report(work, result);
 }

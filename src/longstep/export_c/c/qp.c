@@ -13,6 +13,10 @@ static void multiply_K(longstep_workspace *work, int32_t k, const real *restrict
 {
     real *restrict Ax = work->more_rows, *restrict Px = work->spare[2];
     multiply_A(x, Ax);
+#if METRIC
+    const real *restrict m = metric_of(k);
+    for (int32_t i = 0; i < ROWS; ++i) Ax[i] *= m[i];
+#endif
     for (int32_t i = 0; i < ROWS; ++i) Ax[i] *= i < EQUALITIES ? rho_eq[k] : rho_ineq[k];
     multiply_At(Ax, out);
     multiply_P(x, Px);
@@ -23,6 +27,27 @@ static void multiply_K(longstep_workspace *work, int32_t k, const real *restrict
 #endif
 
 ${refine}
+#if METRIC
+/* Rows of one kind, whose penalties are rho times the metric m. */
+static void pull(const longstep_state *s, real rho, const real *restrict m, int32_t from, int32_t to, real *restrict t)
+{
+    for (int32_t i = from; i < to; ++i) t[i] = s->y[i] + rho * m[i] * (s->Aw[i] - s->z[i]);
+}
+
+static void project(longstep_workspace *work, real alpha, real rho, const real *restrict m, int32_t from, int32_t to)
+{
+    const real *restrict l = work->l, *restrict u = work->u, *restrict Adw = work->more_rows;
+    real *restrict z = work->state.z, *restrict y = work->state.y, *restrict Aw = work->state.Aw;
+    for (int32_t i = from; i < to; ++i) {
+        const real penalty = rho * m[i];
+        const real v = z[i] + alpha * (Aw[i] - z[i] + Adw[i]) + y[i] / penalty;
+        const real above = v < l[i] ? l[i] : v;
+        z[i] = above > u[i] ? u[i] : above;
+        y[i] = penalty * (v - z[i]);
+        Aw[i] += alpha * Adw[i];
+    }
+}
+#else
 static void pull(const longstep_state *s, real rho, int32_t from, int32_t to, real *restrict t)
 {
     for (int32_t i = from; i < to; ++i) t[i] = s->y[i] + rho * (s->Aw[i] - s->z[i]);
@@ -41,6 +66,7 @@ static void project(longstep_workspace *work, real alpha, real rho, int32_t from
         Aw[i] += alpha * Adw[i];
     }
 }
+#endif
 
 #if P_BY_SYSTEM
 /* P dw out of the system that dw solves, where P has more entries than A: rhs - sigma dw - A' rho A dw. Errors of the slope
@@ -51,6 +77,10 @@ static void move_slope(longstep_workspace *work, int32_t k)
     real *restrict t = work->rows, *restrict Pdw = work->more_columns, *restrict fixed = work->spare[1];
     for (int32_t i = 0; i < EQUALITIES; ++i) t[i] = rho_eq[k] * Adw[i];
     for (int32_t i = EQUALITIES; i < ROWS; ++i) t[i] = rho_ineq[k] * Adw[i];
+#if METRIC
+    const real *restrict m = metric_of(k);
+    for (int32_t i = 0; i < ROWS; ++i) t[i] *= m[i];
+#endif
     multiply_At(t, Pdw);
     multiply_fixed(dw, fixed);
     for (int32_t i = 0; i < N; ++i) Pdw[i] = rhs[i] - sigma[k] * dw[i] - Pdw[i] - fixed[i];
@@ -68,8 +98,14 @@ static void step(longstep_workspace *work, int32_t k)
     real *restrict t = work->rows, *restrict Adw = work->more_rows;
     real *restrict dw = work->columns, *restrict Pdw = work->more_columns;
     const real a = alpha[k];
+#if METRIC
+    const real *const m = metric_of(k);
+    pull(s, rho_eq[k], m, 0, EQUALITIES, t);
+    pull(s, rho_ineq[k], m, EQUALITIES, ROWS, t);
+#else
     pull(s, rho_eq[k], 0, EQUALITIES, t);
     pull(s, rho_ineq[k], EQUALITIES, ROWS, t);
+#endif
     multiply_At(t, dw);
     for (int32_t i = 0; i < N; ++i) dw[i] = -(s->slope[i] + dw[i]);
 #if P_BY_SYSTEM
@@ -82,8 +118,13 @@ static void step(longstep_workspace *work, int32_t k)
 #else
     multiply_P(dw, Pdw);
 #endif
+#if METRIC
+    project(work, a, rho_eq[k], m, 0, EQUALITIES);
+    project(work, a, rho_ineq[k], m, EQUALITIES, ROWS);
+#else
     project(work, a, rho_eq[k], 0, EQUALITIES);
     project(work, a, rho_ineq[k], EQUALITIES, ROWS);
+#endif
     for (int32_t i = 0; i < N; ++i) s->w[i] += a * dw[i];
     for (int32_t i = 0; i < N; ++i) s->slope[i] += a * Pdw[i];
 }

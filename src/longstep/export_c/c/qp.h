@@ -23,4 +23,8 @@ typedef struct {
     longstep_residuals residuals, anchored;
     longstep_real merit, best_violation, objective, shift, primal_residual, dual_residual;
     int32_t k, first, iterations, status, suspect, safe, failures, fresh, outside;
+#if LADDER
+    int32_t place, moves;
+    longstep_real fallen, mark;
+#endif
 } longstep_workspace;
