@@ -34,13 +34,15 @@ from .report.learned import Report
 from .solver import Solver
 from .training.recipe import DEFAULT
 from .training.record import Training
-from .training.train import train
+from .training.train import Course, open_course
 
 # A certificate on 97.5% of instances needs a few hundred of them; a test set shows a mean and a tail.
 _VALIDATION, _TEST = 1000, 200
 # How many training instances are taken where there are enough; large families learn from fewer in the same time.
 _TRAIN, _TRAIN_LARGE, _LARGE = 100, 20, 300
 _CLAIMS = 5
+# Log errors of two forms that differ by less are alike.
+_MARGIN = 0.5
 
 
 def learn(
@@ -99,12 +101,15 @@ def learn(
     timing = {"references": perf_counter() - begin}
     forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
     options = {"seed": seed, "cache": cache, "progress": progress, **shape, **training}
-    tried = []
-    for algorithm in forms:
-        tried.append(train(family, data.train, algorithm=algorithm, **options))
-        timing[f"training {type(algorithm).__name__}"] = tried[-1].seconds
     since = perf_counter()
-    trained, solver = _select(family, tried, data.train.parameters)
+    courses = [open_course(family, data.train, algorithm=algorithm, **options) for algorithm in forms]
+    course = _better(courses) if len(courses) > 1 else courses[0]
+    timing["forms"] = perf_counter() - since
+    since = perf_counter()
+    trained = course.finish()
+    timing["schedule"] = perf_counter() - since
+    since = perf_counter()
+    solver = _select(family, trained, data.train.parameters)
     timing["selection"] = perf_counter() - since
     since, steps = perf_counter(), max(2 * horizon, 100)
     methods = {"learned": solver, "best constant": scheduled.best_constant(family, trained)}
@@ -142,17 +147,21 @@ def list_forms(family: Family) -> list[Algorithm]:
     return [default_algorithm(family)]
 
 
-def _select(family: Family, tried: list[Training], parameters: Any) -> tuple[Training, Solver]:
-    """Of what was trained in several forms, with a ladder from the start or late, what costs a user least."""
-    candidates = []
-    for trained in tried:
-        uses: tuple[LadderUse, ...] = (True, "late") if trained.algorithm.metric_groups(family) is not None else (True,)
-        for use in uses:
-            candidates.append((trained, Solver(family, trained, ladder=use)))
-    if len(candidates) == 1:
-        return candidates[0]
-    kept, _ = choose_solver([(type(t.algorithm).__name__, s) for t, s in candidates], parameters)
-    return candidates[kept]
+def _better(courses: list[Course]) -> Course:
+    """The form to go on with: the first, whose steps are smaller, unless errors fall lower with another."""
+    levels = [course.begin() for course in courses]
+    best = int(np.argmin(levels))
+    return courses[0] if levels[0] <= levels[best] + _MARGIN else courses[best]
+
+
+def _select(family: Family, trained: Training, parameters: Any) -> Solver:
+    """Of the learned schedule with a ladder from the start or late, and the constant, what costs a user least."""
+    if trained.algorithm.metric_groups(family) is None:
+        return Solver(family, trained)
+    uses: tuple[LadderUse, ...] = (True, "late")
+    candidates = [(f"learned, ladder {use}", Solver(family, trained, ladder=use)) for use in uses]
+    kept, _ = choose_solver(candidates, parameters)
+    return candidates[kept][1]
 
 
 def _costs(family: Family, solver: Solver, trained: Training, parameters: Any) -> Costs:

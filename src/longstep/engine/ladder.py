@@ -88,7 +88,7 @@ def _prepared(problem: Problem, climb: Climb) -> Climb:
     if jax.eval_shape(prepare, jnp.int32(0)) is None:
         return climb
     blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(prepare, jnp.int32(0)))
-    return Climb(climb.place, climb.moves, climb.level, climb.mark, _by_place(problem, climb.place, prepare, blank))
+    return Climb(climb.place, climb.moves, climb.level, climb.mark, _by_place(climb.place, prepare, blank))
 
 
 def _taken(problem: Problem, state: Any, climb: Climb) -> Any:
@@ -98,17 +98,18 @@ def _taken(problem: Problem, state: Any, climb: Climb) -> Any:
         theta, factors = problem.plan.at(place)
         return problem.algorithm.step(problem.family, problem.instance, theta, factors, climb.extra, state)
 
-    return _by_place(problem, climb.place, take, state)
+    return _by_place(climb.place, take, state)
 
 
-def _by_place(problem: Problem, place: Int[Array, "*N"], make: Any, blank: Any) -> Any:
+def _by_place(place: Int[Array, "*N"], make: Any, blank: Any) -> Any:
     """make(place) for every instance: in a batch once for every rung that some instance stands on."""
     if place.ndim == 0:
         return make(place)
-    H, count = problem.plan.H, problem.plan.which.size
 
     def one(k: Any, found: Any) -> Any:
         here: Bool[Array, " N"] = place == k
         return jax.lax.cond(jnp.any(here), lambda: choose(here, make(k), found), lambda: found)
 
-    return jax.lax.fori_loop(jnp.min(place), jnp.max(place) + 1, one, blank) if count > H + 1 else make(jnp.int32(H))
+    low, high = jnp.min(place), jnp.max(place)
+    # Mostly all stand on one: then nothing is chosen.
+    return jax.lax.cond(low == high, lambda: make(low), lambda: jax.lax.fori_loop(low, high + 1, one, blank))

@@ -1,6 +1,7 @@
 """`train`: from a family and instances to a schedule, part after part."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,7 +20,7 @@ from .checkpoint import Checkpoint
 from .closed_form.spectrum import Gaussian
 from .closed_form.train import closed_form
 from .constant import search_constant
-from .instances import Start, gather, training_split
+from .instances import Instances, Start, gather, training_split
 from .joint import learn_jointly
 from .learner import Learner, Report
 from .losses import Loss, resolve_loss
@@ -90,6 +91,37 @@ def train(
     >>> np.sort(1 / trained.schedule.step).round(6)  # three steps solve a problem with three eigenvalues
     array([ 1.,  2., 10.])
     """
+    options = {name: value for name, value in locals().items() if name not in ("family", "data")}
+    return open_course(family, data, **options).finish()
+
+
+def open_course(
+    family: Family,
+    data: Any,
+    *,
+    algorithm: Algorithm | None = None,
+    horizon: int = 50,
+    block: int | Sequence[int] = 10,
+    loss: "str | Loss | None" = None,
+    start: Start = None,
+    learn: Iterable[str] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    factorizations: int | None = None,
+    optimizer: str = "lbfgs",
+    iterations: int | None = None,
+    starts: int | None = None,
+    candidates: int | None = None,
+    joint: bool | None = None,
+    metric: bool = True,
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    precision: str | None = None,
+    memory_limit: float | None = None,
+    cache: "str | Path | bool" = True,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+    progress: bool = True,
+) -> "Course":
+    """A training with everything checked and nothing learned yet, but where a closed form or the cache has it."""
     begin = perf_counter()
     algorithm = default_algorithm(family) if algorithm is None else algorithm
     algorithm.check_family(family)
@@ -130,7 +162,7 @@ def train(
         exact = closed_form(family, algorithm, data if split is None else split, start, settings)
     if exact is not None:
         data_hash = "" if split is None else split.content_hash()
-        return about.training(exact, "closed form", perf_counter() - begin, data_hash)
+        return Course(about.training(exact, "closed form", perf_counter() - begin, data_hash))
     if split is None:
         raise TypeError(
             f"training {type(algorithm).__name__} on a {type(family).__name__} family needs instances: "
@@ -141,45 +173,89 @@ def train(
     path = None if folder is None else folder / f"{about.key(instances, memory_limit)}.training"
     checkpoint = Checkpoint(path)
     if checkpoint.result is not None:
-        return Training.from_json(checkpoint.result, algorithm, about.seen)
+        return Course(Training.from_json(checkpoint.result, algorithm, about.seen))
     learner = Learner(instances.task, instances.start, instances.optimum, settings, memory_limit)
-    with one_blas_thread(), Bar("training", len(settings.lengths) + 3 + bool(joint), progress) as advance:
-
-        def report(part: str, value: float) -> None:
-            advance(0, f"training: {part}, loss {value:.2f}")
-            if callback is not None:
-                callback({"part": part, "loss": value, "seconds": perf_counter() - begin})
-
-        journal = _Journal(checkpoint, report, lambda: advance(1))
-        walk, joint_part = _learn(learner, journal)
-        advance(0, "training: comparing with the best constant")
-        choice = select(walk, joint_part, warm=instances.start is not None)
-    training = about.training(
-        choice,
-        "progressive",
-        journal.seconds_before + perf_counter() - begin,
-        instances.data_hash,
-        journal.parts,
-        instances=instances.count,
-        dtype=str(work.dtype),
-        gradient_pieces=learner.memory_pieces,
-    )
-    checkpoint.finish(training.to_json())
-    return training
+    journal = _Journal(checkpoint, callback, progress)
+    return Course(None, about, instances, learner, journal, perf_counter() - begin)
 
 
-def _learn(learner: Learner, journal: "_Journal") -> tuple[Walk, Learned | None]:
-    """Learn the parts in order: constant, blocks, steady state, and all once more together where that is wanted.
+class Course:
+    """A training in two halves, so that several may begin and one be finished: the constant and the metric, whose
+    level tells what an algorithm is good for, then the schedule."""
+
+    def __init__(
+        self,
+        result: Training | None,
+        about: About | None = None,
+        instances: Instances | None = None,
+        learner: Learner | None = None,
+        journal: "_Journal | None" = None,
+        seconds: float = 0.0,
+    ):
+        self.result, self._seconds = result, seconds
+        self._parts = None if about is None else (about, instances, learner, journal)
+        self._begun: tuple[Learned, Learned | None] | None = None
+
+    def begin(self) -> float:
+        """Learn the constant and the metric: the level of log errors with them, or −∞ where all is known already."""
+        if self._parts is None:
+            return -np.inf
+        _, _, learner, journal = self._parts
+        assert learner is not None
+        assert journal is not None
+        since = perf_counter()
+        with one_blas_thread(), journal.showing(2):
+            constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
+            metric = None
+            if learner.settings.metric and learner.metric_groups is not None:
+                metric = journal.part("metric", "metric", lambda report: learn_metric(learner, constant, report))
+                learner.use(metric.theta.get(METRIC))
+        self._begun = constant, metric
+        self._seconds += perf_counter() - since
+        return (constant if metric is None else metric).loss
+
+    def finish(self) -> Training:
+        """Learn what is left and choose."""
+        if self._parts is None:
+            assert self.result is not None
+            return self.result
+        if self._begun is None:
+            self.begin()
+        about, instances, learner, journal = self._parts
+        assert instances is not None
+        assert learner is not None
+        assert journal is not None
+        assert self._begun is not None
+        since, settings = perf_counter(), learner.settings
+        with one_blas_thread(), journal.showing(len(settings.lengths) + 1 + bool(settings.joint)):
+            walk, joint = _learn(learner, journal, *self._begun)
+            journal.say("comparing with the best constant")
+            choice = select(walk, joint, warm=instances.start is not None)
+        self._seconds += perf_counter() - since
+        training = about.training(
+            choice,
+            "progressive",
+            journal.seconds_before + self._seconds,
+            instances.data_hash,
+            journal.parts,
+            instances=instances.count,
+            dtype=str(instances.task.family.dtype),
+            gradient_pieces=learner.memory_pieces,
+        )
+        journal.checkpoint.finish(training.to_json())
+        self.result, self._parts = training, None
+        return training
+
+
+def _learn(
+    learner: Learner, journal: "_Journal", before: Learned, metric: Learned | None
+) -> tuple[Walk, Learned | None]:
+    """Learn blocks and the steady state after the constant, and all once more together where that is wanted.
 
     Blocks end early when the errors are at their floor.
     """
     s, recipe = learner.settings, learner.recipe
-    constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
-    before, metric = constant, None
-    if s.metric and learner.metric_groups is not None:
-        metric = journal.part("metric", "metric", lambda report: learn_metric(learner, before, report))
-        learner.use(metric.theta.get(METRIC))
-        constant = metric
+    constant = before if metric is None else metric
     states, blocks = learner.start(), list[Learned]()
     floor, level = learner.floor(), np.inf
     for number, length in enumerate(s.lengths):
@@ -204,11 +280,28 @@ def _learn(learner: Learner, journal: "_Journal") -> tuple[Walk, Learned | None]
 class _Journal:
     """The parts of a training: read where a checkpoint holds them, learned and kept there where it does not."""
 
-    def __init__(self, checkpoint: Checkpoint, report: Callable[[str, float], None], advance: Callable[[], None]):
-        self.checkpoint, self.report, self.advance = checkpoint, report, advance
+    def __init__(self, checkpoint: Checkpoint, callback: Callable[[dict[str, Any]], None] | None, progress: bool):
+        self.checkpoint, self.callback, self.progress = checkpoint, callback, progress
+        self.begin, self.advance = perf_counter(), lambda count, text="": None
         self.parts: list[Learned] = []
         self.waiting = list(checkpoint.parts)
         self.seconds_before = sum(part.seconds for part in self.waiting)
+
+    @contextlib.contextmanager
+    def showing(self, parts: int) -> Iterator[None]:
+        """Show progress over so many parts."""
+        with Bar("training", parts, self.progress) as self.advance:
+            yield
+
+    def say(self, text: str) -> None:
+        """What is done now."""
+        self.advance(0, f"training: {text}")
+
+    def report(self, part: str, value: float) -> None:
+        """A new best loss."""
+        self.say(f"{part}, loss {value:.2f}")
+        if self.callback is not None:
+            self.callback({"part": part, "loss": value, "seconds": perf_counter() - self.begin})
 
     def part(self, kind: str, text: str, learn: Callable[[Report], Learned]) -> Learned:
         """The next part, of this kind."""
@@ -219,5 +312,5 @@ class _Journal:
             part = learn(lambda loss: self.report(text, loss))
             self.checkpoint.append(part)
         self.parts.append(part)
-        self.advance()
+        self.advance(1)
         return part
