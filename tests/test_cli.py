@@ -241,7 +241,7 @@ def test_evaluate_compares_with_the_best_constant_and_the_defaults(folder, learn
 def test_info_tells_what_is_in_the_file(folder, learned):
     result = invoke("info", learned[0])
     assert result.exit_code == 0, result.output
-    for words in ("OSQP", "c (3)", "top (scalar)", "x (3)", "rho_ineq", "from 6 instances", "seed 0", "c[0]", "jax"):
+    for words in ("Condensed", "c (3)", "top (scalar)", "x (3)", "rho", "from 6 instances", "seed 0", "c[0]", "jax"):
         assert words in result.stdout
     assert "certificate: none" in result.stdout
     document = json.loads(invoke("info", learned[0], "--json").stdout)

@@ -189,7 +189,7 @@ def test_gradient_is_a_solve_not_a_factorization(case):
 @cases
 def test_compilations_are_bounded(case):
     """New data, tolerances, limits and schedules of one length reuse the compiled program."""
-    solver = Solver(case.family, algorithm=case.algorithm)
+    solver = Solver(case.family, algorithm=case.algorithm, ladder=False)
     default = solver.schedule.steady
 
     def size():

@@ -75,5 +75,5 @@ def test_it_learns_saves_evaluates_and_certifies(family, data, training, tmp_pat
 
 
 def test_c_code_is_refused(family, tmp_path):
-    with pytest.raises(ValueError, match="OSQP on QP families and SCS on Conic families, not for PDHG on QP"):
+    with pytest.raises(ValueError, match="Condensed on QP families and SCS on Conic families, not for PDHG on QP"):
         ls.generate_c(ls.Solver(family, algorithm=PDHG()), tmp_path)

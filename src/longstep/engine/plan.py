@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..algorithms.base import METRIC, Algorithm, Theta
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
-from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize
+from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize, refinements_for
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
 
@@ -153,54 +153,82 @@ def make_plan(
 
     Dense factors are kept in the family's precision, or in a lower one. With a `ladder` further rungs are factored.
     """
-    table, rungs = schedule.stacked(), _rungs(algorithm, family, schedule) if ladder else None
-    count = len(schedule) + 1
-    if rungs is not None:
-        table = {name: np.append(values, rungs.theta[name]) for name, values in table.items()}
-        count += rungs.plain.size
-    plain = np.zeros(count, bool)
-    if rungs is not None and schedule.metric is not None:
-        plain[-rungs.plain.size :] = rungs.plain
+    rungs = _rungs(algorithm, family, schedule) if ladder else None
+    table, plain = _places(schedule, rungs)
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
-    keys = np.stack([table[name] for name in factored], axis=1) if factored else np.zeros((count, 0))
-    distinct, which = np.unique(np.column_stack([keys, plain]), axis=0, return_inverse=True)
-    factors = None
-    if factored:
-        pattern = algorithm.pattern(family)
-        assert pattern is not None
-        pattern = replace(pattern, spectral=pattern.spectral and schedule.metric is None)
-        dense = choose(pattern, ALWAYS).size(pattern) > family.n
-        kept = precision if dense and precision is not None else family.dtype
-        require_factors(algorithm, family, len(distinct), kept)
-        like = jnp.zeros((), kept)
-        # A local switch: the process-wide one is the user's.
-        with jax.enable_x64(True):
-            exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
-            rows: Any = {} if schedule.metric is None else {METRIC: jnp.asarray(schedule.metric, jnp.float64)}
-            thetas = [
-                dict(zip(factored, map(jnp.float64, key[:-1]), strict=True)) | ({} if key[-1] and not rows else rows)
-                for key in distinct
-            ]
-            if rows:
-                ones = {METRIC: jnp.ones_like(rows[METRIC])}
-                thetas = [t | ones if key[-1] else t for t, key in zip(thetas, distinct, strict=True)]
-            pairs = [_factor(algorithm, exact, theta, like) for theta in thetas]
-            factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factor for factor, _ in pairs))
-            error = max(float(e) for _, e in pairs)
-        factors = factors.refined(error, algorithm.solve_tolerance(float(np.finfo(family.dtype).eps)))
+    if not factored:
+        which, factors = np.zeros(plain.size, int), None
+    else:
+        kept = _kept_precision(algorithm, family, schedule, precision)
+        tolerance = algorithm.solve_tolerance(float(np.finfo(family.dtype).eps))
+        pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
+        errors, own = np.array([float(e) for _, e in pairs])[which], len(schedule) + 1
+        refinements = refinements_for(float(errors[:own].max()), tolerance)
+        if rungs is not None and (bad := errors[own:] ** (refinements + 1) > tolerance).any():
+            # A rung must not be singular where the schedule is not, nor cost all others a refinement.
+            rungs = rungs.without(bad)
+            table, plain = _places(schedule, rungs)
+            pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
+        factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one for one, _ in pairs))
+        factors = factors.refined(max(float(e) for _, e in pairs), tolerance)
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
     guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
-    metric = None if schedule.metric is None else jnp.asarray(schedule.metric, family.dtype)
     return Plan(
         theta,
         factors,
-        jnp.asarray(which.ravel(), jnp.int32),
+        jnp.asarray(which, jnp.int32),
         len(schedule),
         guard,
-        metric,
+        None if schedule.metric is None else jnp.asarray(schedule.metric, family.dtype),
         None if rungs is None else rungs.ladder(family.dtype, late=ladder == "late"),
         jnp.asarray(plain) if plain.any() else None,
     )
+
+
+def _places(schedule: Schedule, rungs: "_Rungs | None") -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """θ at all places, the rungs' behind the schedule's, and which places do without the metric."""
+    table = schedule.stacked()
+    if rungs is None:
+        return table, np.zeros(len(schedule) + 1, bool)
+    table = {name: np.append(values, rungs.theta[name]) for name, values in table.items()}
+    own = np.zeros(len(schedule) + 1, bool)
+    return table, np.append(own, rungs.plain & (schedule.metric is not None))
+
+
+def _kept_precision(algorithm: Algorithm, family: Family, schedule: Schedule, precision: np.dtype | None) -> np.dtype:
+    """What factors are kept in: a lower precision is for dense ones."""
+    pattern = algorithm.pattern(family)
+    assert pattern is not None
+    pattern = replace(pattern, spectral=pattern.spectral and schedule.metric is None)
+    dense = choose(pattern, ALWAYS).size(pattern) > family.n
+    return precision if dense and precision is not None else family.dtype
+
+
+def _factors(
+    algorithm: Algorithm,
+    family: Family,
+    schedule: Schedule,
+    table: dict[str, np.ndarray],
+    plain: np.ndarray,
+    kept: np.dtype,
+) -> tuple[list[tuple[Any, Any]], np.ndarray]:
+    """A factor and its error for every distinct system, and which of them each place has."""
+    factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
+    keys = np.column_stack([*(table[name] for name in factored), plain])
+    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    require_factors(algorithm, family, len(distinct), kept)
+    like = jnp.zeros((), kept)
+    # A local switch: the process-wide one is the user's.
+    with jax.enable_x64(True):
+        exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
+        pairs = []
+        for key in distinct:
+            theta = dict(zip(factored, map(jnp.float64, key[:-1]), strict=True))
+            if schedule.metric is not None:
+                metric = jnp.asarray(schedule.metric, jnp.float64)
+                theta[METRIC] = jnp.ones_like(metric) if key[-1] else metric
+            pairs.append(_factor(algorithm, exact, theta, like))
+    return pairs, which.ravel()
 
 
 # Neighbouring rungs differ by this factor, and reach so many to both sides; large families have fewer.
@@ -218,6 +246,33 @@ class _Rungs:
     last: int
     second: int | None
 
+    def without(self, bad: np.ndarray) -> "_Rungs | None":
+        """The rungs on both sides of the steady state's up to the first bad one; likewise of the fallback's."""
+        parts, start = [], 0
+        for middle, end in ((self.first, self.last), (self.second, self.logs.size - 1)):
+            if middle is None or bad[middle]:
+                parts.append(np.zeros(0, int))
+            else:
+                low, high = middle, middle
+                while low > start and not bad[low - 1]:
+                    low -= 1
+                while high < end and not bad[high + 1]:
+                    high += 1
+                parts.append(np.arange(low, high + 1))
+            start = self.last + 1
+        first, second = parts
+        if not first.size:
+            return None
+        places = np.concatenate(parts)
+        return _Rungs(
+            theta={name: values[places] for name, values in self.theta.items()},
+            logs=self.logs[places],
+            plain=self.plain[places],
+            first=int(np.flatnonzero(first == self.first)[0]),
+            last=first.size - 1,
+            second=int(first.size + np.flatnonzero(second == self.second)[0]) if second.size else None,
+        )
+
     def ladder(self, dtype: np.dtype, late: bool) -> Ladder:
         made = Ladder(jnp.asarray(self.logs, dtype), self.first, self.last, self.second)
         return replace(made, wait=made.patience) if late else made
@@ -231,8 +286,6 @@ def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs |
     if algorithm.scaled(family, steady, 2.0) == steady:
         return None
     reach = _REACH if family.n <= _LARGE else _REACH_OF_LARGE
-    if family.dtype == np.float32:
-        reach = 1
     logs = np.arange(-reach, reach + 1) * math.log(_RATIO)
     parts = [steady] if schedule.metric is None and steady == usual else [steady, usual]
     each = [algorithm.scaled(family, part, float(np.exp(log))) for part in parts for log in logs]

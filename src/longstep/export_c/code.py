@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._util.threads import one_blas_thread
+from ..engine.plan import make_plan
 from . import emit
 from .condensation import Condensation
 from .header import header_source
@@ -54,6 +55,22 @@ class Code:
         return {f"{p}.h": self.header, f"{p}_data.h": self.data, f"{p}.c": self.source}
 
 
+class _Single:
+    """A solver with a ladder whose rungs are those that single precision has factors for."""
+
+    def __init__(self, solver: Generated):
+        self.family, self.algorithm, self.schedule = solver.family, solver.algorithm, solver.schedule
+        self.seen, self.ladder, self._solver = solver.seen, solver.ladder, solver
+        guard = solver.plan.safeguard
+        work = self.algorithm.prepare_family(self.family.astype("float32"))
+        rule = None if guard is None else guard.rule
+        self.plan = make_plan(self.algorithm, work, self.schedule, rule, ladder=solver.ladder)
+
+    def content_hash(self) -> str:
+        """The solver's."""
+        return self._solver.content_hash()
+
+
 def check_prefix(prefix: Any) -> None:
     """Refuse what cannot begin the names of C functions and files."""
     if not isinstance(prefix, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", prefix) or prefix == "main":
@@ -70,7 +87,7 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
         raise ValueError(f"precision must be 'double' or 'float', got {precision!r}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    problem = problem_of(solver)
+    problem = problem_of(solver if precision == "double" or solver.plan.ladder is None else _Single(solver))
     with one_blas_thread():
         linear = (
             linear_system(problem, method, precision)

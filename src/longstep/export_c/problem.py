@@ -15,7 +15,7 @@ from ..algorithms.base import METRIC, Algorithm
 from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
-from ..engine.plan import Plan
+from ..engine.plan import LadderUse, Plan
 from ..families.base import Family
 from ..families.conic import Conic
 from ..families.elimination import eliminated
@@ -35,6 +35,7 @@ class Generated(Protocol):
     algorithm: Algorithm
     schedule: Schedule
     plan: Plan
+    ladder: LadderUse
     seen: Seen | None
 
     def content_hash(self) -> str:

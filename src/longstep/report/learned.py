@@ -12,7 +12,7 @@ from ..data.dataset import Dataset
 from ..engine.forecast import Forecast
 from ..evaluation.cost import Costs
 from ..evaluation.evaluate import Evaluation
-from ..solver import Solver
+from ..schedules.schedule import constant
 from ..training.record import Training
 from .tables import Table, comparison
 
@@ -114,6 +114,7 @@ class Report:
         curves = figures.convergence(self.evaluations, certificate=self.certificate)
         written = figures.save(curves, folder / "convergence", ("png",))
         if len(self.training.schedule):
-            steps = figures.schedule(self.training, default=Solver(self.data.train.family).schedule)
+            usual = constant(self.training.algorithm.hyperparameters(self.data.train.family))
+            steps = figures.schedule(self.training, default=usual)
             written += figures.save(steps, folder / "schedule", ("png",))
         return written

@@ -88,7 +88,7 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
     instance, target = _made(Key(structure), leaves, family.encode(parameters), optimum)
     marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
     return Instances(
-        task=Task(algorithm, family, instance, target, value, rounding=recipe.rounding),
+        task=Task(algorithm, family, instance, target, value, rounding=recipe.rounding, apart=recipe.apart),
         start=begin,
         optimum=optimum,
         count=len(keep),

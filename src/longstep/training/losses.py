@@ -21,8 +21,8 @@ class Loss:
     optima, and √(f − f*) for the others, or the norm of the gradient where f* is not known.
     The mean over instances is a power mean, log(mean φ^{2p})/p with p = `tail`: 0 is the geometric mean, which tables
     show, 1 the published one; larger p care for the worst instances. None is 0 with fewer than 50 instances, which know
-    no tail, and 0.5 with more. Checkpoints are every `every` steps, or after the steps that it names, and the block's
-    end; None is the end alone.
+    no tail, and 0.5 with more and for ADMM methods. Checkpoints are every `every` steps, or after the steps that it
+    names, and the block's end; None is every five for ADMM methods, the end alone for others.
 
     `stress` is the weight of a stress test that keeps schedules from blowing up on unseen instances: every block is
     also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
@@ -63,7 +63,7 @@ class Loss:
         return total
 
 
-def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe, *, monotone: bool) -> Loss:
+def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe, *, monotone: bool = False) -> Loss:
     """A loss by its name, with the tail and the stress that suit so many instances.
 
     Of ADMM's steps every few count; blocks of gradient steps may go up before they go down.
@@ -112,6 +112,7 @@ class Task(eqx.Module):
     optimum: Float[Array, " N"] | None
     stress: int = eqx.field(static=True, default=0)
     rounding: float = eqx.field(static=True, default=DEFAULT.rounding)
+    apart: int = eqx.field(static=True, default=DEFAULT.apart)
 
     def errors(self, state: Any) -> Errors:
         """The errors of a state, kept from −∞ at rounding."""

@@ -21,8 +21,6 @@ from .recipe import Recipe
 from .settings import Values
 
 Rows = tuple[int, ...]
-# Up to so many checkpoints are runs of steps of their own, each compiled.
-_APART = 3
 
 
 class Program:
@@ -201,7 +199,7 @@ def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Probl
 def checkpoints_of(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
     """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
     problem, found, here = _planned(task, count, theta, slots, used), [], state
-    if len(rows) > _APART:
+    if len(rows) > task.apart:
         _, record, _ = steps(problem, state, count, 0, task.errors)
         errors = jax.tree.map(lambda a: a[np.array(rows)], record)
     else:

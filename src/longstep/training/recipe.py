@@ -67,6 +67,8 @@ class Recipe:
     tail_of_many: Amount = 0.5
     # Errors count after every so many steps of a block, and at its end.
     every: Count = 5
+    # Up to so many checkpoints are runs of steps of their own, each compiled; of more all steps are recorded.
+    apart: Count = 3
     # The weight of the stress test; 0 is none. With more instances the tail is what is left to gain.
     stress_of_few: Amount = 4.0
     stress_of_many: Amount = 8.0
