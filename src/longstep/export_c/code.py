@@ -55,7 +55,7 @@ class Code:
         return {f"{p}.h": self.header, f"{p}_data.h": self.data, f"{p}.c": self.source}
 
 
-class _Single:
+class _Single(Generated):
     """A solver with a ladder whose rungs are those that single precision has factors for."""
 
     def __init__(self, solver: Generated):
