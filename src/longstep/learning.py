@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -31,18 +32,18 @@ from .families.names import Block, Layout
 from .families.quadratic_program import QP
 from .families.smooth import Quadratic
 from .report.learned import Report
+from .schedules.schedule import constant
 from .solver import Solver
 from .training.recipe import DEFAULT
 from .training.record import Training
-from .training.train import Course, open_course
+from .training.train import train
 
-# A certificate on 97.5% of instances needs a few hundred of them; a test set shows a mean and a tail.
-_VALIDATION, _TEST = 1000, 200
+# A certificate on 97.5% of instances needs a few hundred of them; a test set shows a mean and a tail, and what is kept
+# is chosen on others than it was trained on, where there are any.
+_VALIDATION, _TEST, _SELECTION = 1000, 200, 200
 # How many training instances are taken where there are enough; large families learn from fewer in the same time.
 _TRAIN, _TRAIN_LARGE, _LARGE = 100, 20, 300
 _CLAIMS = 5
-# Log errors of two forms that differ by less are alike.
-_MARGIN = 0.5
 
 
 def learn(
@@ -89,6 +90,7 @@ def learn(
     begin = perf_counter()
     model, family = _family(problem, form, dtype, equilibrate)
     parameters, notes = _parameters(family, samples, sizes, iid, seed)
+    others = parameters.pop("selection", None)
     shape = {"horizon": horizon, "block": block, "memory_limit": memory_limit}
     count = family.count(family.vectors(parameters["train"]))
     expected = forecast(family, count, factorizations=training.get("factorizations"), **shape)
@@ -102,20 +104,16 @@ def learn(
     forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
     options = {"seed": seed, "cache": cache, "progress": progress, **shape, **training}
     since = perf_counter()
-    courses = [open_course(family, data.train, algorithm=algorithm, **options) for algorithm in forms]
-    course = _better(courses) if len(courses) > 1 else courses[0]
-    timing["forms"] = perf_counter() - since
+    trained = train(family, data.train, algorithm=forms, **options)
+    timing["training"] = perf_counter() - since
     since = perf_counter()
-    trained = course.finish()
-    timing["schedule"] = perf_counter() - since
-    since = perf_counter()
-    solver = _select(family, trained, data.train.parameters)
+    name, trained, solver = _select(family, trained, data.train.parameters if others is None else others)
     timing["selection"] = perf_counter() - since
     since, steps = perf_counter(), max(2 * horizon, 100)
-    methods = {"learned": solver, "best constant": scheduled.best_constant(family, trained)}
+    methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
     methods["defaults"] = scheduled.vanilla(family)
     found = [evaluate(method, data.test, steps, name=name) for name, method in methods.items()]
-    costs = _costs(family, solver, trained, data.test.parameters) if family.m else None
+    costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
     timing["test"] = perf_counter() - since
     certificate, counts = None, _claimed(horizon)
     if "validation" in parameters:
@@ -147,27 +145,30 @@ def list_forms(family: Family) -> list[Algorithm]:
     return [default_algorithm(family)]
 
 
-def _better(courses: list[Course]) -> Course:
-    """The form to go on with: the first, whose steps are smaller, unless errors fall lower with another."""
-    levels = [course.begin() for course in courses]
-    best = int(np.argmin(levels))
-    return courses[0] if levels[0] <= levels[best] + _MARGIN else courses[best]
-
-
-def _select(family: Family, trained: Training, parameters: Any) -> Solver:
-    """Of the learned schedule with a ladder from the start or late, and the constant, what costs a user least."""
+def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Training, Solver]:
+    """Of the learned schedule, the best constant and the defaults what costs a user least: its name, its record and its
+    solver. The ladder of the learned one is used from the start or late."""
     if trained.algorithm.metric_groups(family) is None:
-        return Solver(family, trained)
-    uses: tuple[LadderUse, ...] = (True, "late")
-    candidates = [(f"learned, ladder {use}", Solver(family, trained, ladder=use)) for use in uses]
-    kept, _ = choose_solver(candidates, parameters)
-    return candidates[kept][1]
+        return "learned", trained, Solver(family, trained)
+    usual = default_algorithm(family)
+    defaults = replace(trained, algorithm=usual, schedule=constant(usual.hyperparameters(family)), kept="the defaults")
+    held = replace(trained, schedule=trained.constant, kept="the best constant")
+    ladders: list[tuple[str, Training, LadderUse]] = [
+        ("learned", trained, True),
+        ("learned", trained, "late"),
+        ("best constant with ladder", held, True),
+        ("defaults with ladder", defaults, True),
+    ]
+    solvers = [Solver(family, training, ladder=ladder) for _, training, ladder in ladders]
+    place = choose_solver(solvers, parameters)
+    name, kept, _ = ladders[place]
+    return name, kept, solvers[place]
 
 
-def _costs(family: Family, solver: Solver, trained: Training, parameters: Any) -> Costs:
-    """What the learned solver, the best constant, the defaults and the package cost on test instances."""
+def _costs(family: Family, name: str, solver: Solver, trained: Training, parameters: Any) -> Costs:
+    """What the solver that is kept, the best constant, the defaults and the package cost on test instances."""
     held = Solver(family, trained.constant, algorithm=trained.algorithm, ladder=False)
-    methods = {"learned": solver, "best constant": held, "defaults": Solver(family, ladder=False)}
+    methods = {name: solver, "best constant": held, "defaults": Solver(family, ladder=False)}
     rows = [solver_cost(name, method, parameters, eps) for name, method in methods.items() for eps in TOLERANCES]
     packages = [package_cost(family, parameters, eps) for eps in TOLERANCES]
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
@@ -224,6 +225,7 @@ def _parameters(
         if iid is False:
             raise ValueError("a sampler draws independent parameters; pass past data as an array or a file instead")
         wanted = {"train": most, "validation": _VALIDATION, "test": _TEST} | dict(sizes or {})
+        wanted["selection"] = _SELECTION if family.m else 0
         return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
     values, notes = _past(family, samples), []
     if not iid:
@@ -236,6 +238,9 @@ def _parameters(
     # The test is on the newest; training sees all the time before.
     before = np.linspace(0, count - parts["test"] - 1, parts["train"]).round().astype(int)
     chosen = {"train": before, "test": np.arange(count - parts["test"], count)}
+    others = np.setdiff1d(np.arange(count - parts["test"]), before)
+    if others.size >= _SELECTION // 4:
+        chosen["selection"] = others[-_SELECTION:]
     return {name: family.select(values, index) for name, index in chosen.items()}, notes + more
 
 

@@ -45,6 +45,7 @@ class Parts:
     safeguard: Literal["block", "step"] | None
     factors: Literal["float32", "float64"] | None
     ladder: LadderUse
+    finish: int | None
     record: dict[str, Any] | None
     seen: Seen | None
 
@@ -61,6 +62,7 @@ def save_parts(parts: Parts, path: Path) -> None:
         "safeguard": parts.safeguard,
         "factors": parts.factors,
         "ladder": parts.ladder,
+        "finish": parts.finish,
         "training": parts.record,
         "seen": None if parts.seen is None else parts.seen.lone,
         "family": _describe(parts.family, arrays),
@@ -119,9 +121,16 @@ def _parts(path: Path, family: Family, metadata: dict[str, Any], arrays: dict[st
         metadata.get("factors"),
         # Files of 0.1 have none.
         metadata.get("ladder", False),
+        _finish(path, metadata.get("finish")),
         record,
         None if metadata.get("seen") is None else _seen(family, metadata["seen"], arrays),
     )
+
+
+def _finish(path: Path, kept: Any) -> int | None:
+    if kept is not None and (type(kept) is not int or kept < 0):
+        raise FileFormatError(f"{path} is damaged: its finish is {kept!r}, not a number of steps")
+    return kept
 
 
 # What a file keeps of the range that training saw.

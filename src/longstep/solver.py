@@ -2,8 +2,9 @@
 
 import functools
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -13,18 +14,22 @@ from .algorithms.base import Algorithm
 from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
+from .engine.finish import can_finish, make_finish
+from .engine.finisher import Exact, Finisher
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
-from .engine.solution import INFEASIBLE, History, Solution, Status, one_solution
-from .engine.stopping import Limits
+from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
+from .engine.stopping import Limits, Progress
 from .export_c import CompiledSolver, compile_solver
 from .families.base import Family
-from .families.names import Layout
 from .families.parameter_range import Seen
 from .families.point import Point
 from .linalg.real import real_array
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
+
+# Untrained, the finish is first tried after so many steps.
+_FINISH = 30
 
 
 @runtime_checkable
@@ -65,7 +70,15 @@ class Solver:
 
     The `ladder` is for instances that get on slowly in the steady state of ADMM methods: as OSQP adapts rho, they move
     to another multiple of the penalties, whose factors are made here too, and in the end to the fallback of the
-    schedule. It is on by default, but where a schedule was given as such; `"late"` lets none move before 1000 steps.
+    schedule. It is on by default, but where a schedule was given as such; `"late"` has the fallback alone, and
+    moves only after 1000 steps.
+
+    The `finish` is for quadratic programs in float64: after so many steps, and again after twice, four times … as many,
+    the active set of every instance that has not ended is taken from its multipliers, mended row by row until it is
+    the optimal one, and solved for exactly. Such a point counts only if its residuals and gap are below 1e-9;
+    otherwise the steps go on as if nothing had been tried. It is used where the ladder is by default, after as many
+    steps as training found best. `True` takes that number, 30 without training; False is without. A warm start's
+    set is tried before the first step. `solve(steps=…)` and `run` take steps and nothing else.
 
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
@@ -89,6 +102,7 @@ class Solver:
         safeguard: Literal["block", "step"] | None = "block",
         factors: Literal["float32", "float64"] | None = None,
         ladder: LadderUse | None = None,
+        finish: bool | int | None = None,
         **values: float,
     ):
         require_jax()
@@ -96,7 +110,7 @@ class Solver:
         self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
         # A schedule that is given is taken as it is.
-        usual_ladder = schedule is None or isinstance(schedule, Learned)
+        usual = schedule is None or isinstance(schedule, Learned)
         if isinstance(schedule, Learned):
             self.record, self.seen = schedule.record, schedule.seen
             algorithm = schedule.algorithm if algorithm is None else algorithm
@@ -116,7 +130,8 @@ class Solver:
         precision = None if self.factors is None else np.dtype(self.factors)
         if ladder not in (True, False, "late", None):
             raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
-        self.ladder: LadderUse = usual_ladder if ladder is None else ladder
+        self.ladder: LadderUse = usual if ladder is None else ladder
+        self.finish: int | None = self._finish_after(usual if finish is None else finish)
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
         leaves, structure = jax.tree.flatten((self.algorithm, self._working, self.plan))
@@ -158,7 +173,7 @@ class Solver:
         encoded = self._take(self._encode(single), 0)
         start = None if warm_start is None else self._start(warm_start, ())
         ended = self._solve(encoded, start, limits, budget, clock, self._leaves)
-        return _solution(ended, clock.elapsed(), self.family.layout, single)
+        return make_solution(ended, clock.elapsed(), self.family.layout, single)
 
     def solve_batch(
         self,
@@ -194,7 +209,7 @@ class Solver:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         start = None if warm_start is None else self._start(warm_start, (count,))
 
-        def piece(index: int, width: int) -> "_Ended":
+        def piece(index: int, width: int) -> Ended:
             # Padding with the last instance keeps the number of compiled shapes small.
             padded = np.minimum(np.arange(index, index + width), count - 1)
             encoded = batching.spread(self._encode(self._select(parameters, padded)), self.family.instance_axis)
@@ -204,7 +219,7 @@ class Solver:
         pieces = batching.divide(count, chunk)
         parts = batching.run(piece, pieces)
         kept = [min(width, count - index) for index, width in pieces]
-        return _solution(_concatenate(parts, kept), clock.elapsed(), self.family.layout, parameters)
+        return make_solution(join_pieces(parts, kept), clock.elapsed(), self.family.layout, parameters)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
         """Residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).
@@ -252,16 +267,17 @@ class Solver:
         return kind if not len(self.schedule) else f"{kind}, {len(self.schedule)} step-varying steps"
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision and the ladder:
-        all that the iterates depend on."""
+        """A SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision, the ladder and
+        the finish: all that a solution depends on."""
         parts = (*self.algorithm.identity(), self.schedule.to_json(), self.safeguard)
         parts = parts if self.factors is None else (*parts, self.factors)
         parts = parts if self.plan.ladder is None else (*parts, "ladder", self.ladder)
+        parts = parts if self.finish is None else (*parts, "finish", self.finish)
         return content_hash(self.family.content_hash(), parts)
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.saving`."""
-        how = (self.safeguard, self.factors, self.ladder)
+        how = (self.safeguard, self.factors, self.ladder, self.finish)
         save_parts(Parts(self.family, self.algorithm, self.schedule, *how, self.record, self.seen), Path(path))
 
     @staticmethod
@@ -270,6 +286,7 @@ class Solver:
         path = Path(path)
         parts = load_parts(path, family)
         options: dict[str, Any] = {"safeguard": parts.safeguard, "factors": parts.factors, "ladder": parts.ladder}
+        options["finish"] = False if parts.finish is None else parts.finish
         solver = checked(
             path, "the solver", lambda: Solver(parts.family, parts.schedule, algorithm=parts.algorithm, **options)
         )
@@ -287,6 +304,18 @@ class Solver:
     @functools.cached_property
     def _measure(self) -> Measure:
         return Measure(self.algorithm, self._working)
+
+    def _finish_after(self, wanted: Any) -> int | None:
+        """After how many steps the finish is first tried; None for never."""
+        if not isinstance(wanted, bool | int | np.integer) or int(wanted) < 0:
+            raise ValueError(f"finish must be True, False or a number of steps, got {wanted!r}")
+        if wanted is False or not can_finish(self.family):
+            return None
+        return int((self.record or {}).get("finish", _FINISH)) if wanted is True else int(wanted)
+
+    @functools.cached_property
+    def _finisher(self) -> Finisher:
+        return Finisher(make_finish(self._working), self.family.instance_axis)
 
     @functools.cached_property
     def _everywhere(self) -> tuple:
@@ -322,21 +351,14 @@ class Solver:
 
     def _solve(
         self, encoded: Any, start: Point | None, limits: Limits, budget: Budget, clock: Clock, leaves: tuple
-    ) -> "_Ended":
-        first, max_iter = self._first(start), budget.max_iter
+    ) -> Ended:
+        first, max_iter, exact = self._first(start), budget.max_iter, None
         if budget.fixed:
             progress, point = jitted.exactly(self._key, max_iter, first, leaves, encoded, start, limits)
-        elif clock.limit is None:
+        elif clock.limit is None and self.finish is None:
             progress, point = jitted.whole(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            progress, k = jitted.opened(self._key, leaves, encoded, start, limits), 0
-            # No step yet: this compiles, where it must, before the clock is started.
-            progress = jitted.advanced(self._key, leaves, encoded, progress, limits, first, 0)
-            clock.start()
-            # Chunks of steps that are short against any sensible limit, with a look at the clock between them.
-            while k < max_iter and not clock.over() and np.any(np.asarray(progress.status) == Status.RUNNING):
-                k = min(k + max(int(np.asarray(limits.check_every)), 20), max_iter)
-                progress = jitted.advanced(self._key, leaves, encoded, progress, limits, first, k)
+            progress, exact = self._walk(encoded, start, limits, max_iter, clock, leaves)
             point = jitted.extracted(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter
         left = Status.TIME_LIMIT if timed_out else Status.ITERATION_LIMIT
@@ -346,7 +368,7 @@ class Solver:
         if np.isin(status, INFEASIBLE).any():
             rays = jitted.rays(self._key, leaves, encoded, progress)
         # Everything has its instances, if several, on the last axis here.
-        return {
+        ended: Ended = {
             "x": np.asarray(point.x),
             "y": None if point.y is None else np.asarray(point.y),
             "s": None if point.s is None else np.asarray(point.s),
@@ -357,10 +379,34 @@ class Solver:
             "safeguarded": _flags(None if progress.guard is None else progress.guard.acted, *status.shape),
             "ray_x": None if rays is None else np.where(status == Status.DUAL_INFEASIBLE, rays.x, np.nan),
             "ray_y": None if rays is None else np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan),
+            "changes": np.full(status.shape, -1),
         }
+        return ended if exact is None else exact.into(ended)
 
-
-_Ended: TypeAlias = dict[str, Any]
+    def _walk(
+        self, encoded: Any, start: Point | None, limits: Limits, max_iter: int, clock: Clock, leaves: tuple
+    ) -> tuple[Progress, Exact | None]:
+        """The steps of a solve with looks between them: at the clock, and for the finish at the active sets."""
+        key, first = self._key, self._first(start)
+        progress, exact = jitted.opened(key, leaves, encoded, start, limits), None
+        # No step yet: this compiles, where it must, before the clock is started.
+        progress = jitted.advanced(key, leaves, encoded, progress, limits, first, 0)
+        clock.start()
+        attempt = self.finish if start is None or self.finish is None else 0
+        k, chunk = 0, max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), 20)
+        while np.any(running := np.asarray(progress.status) == Status.RUNNING):
+            if k == attempt:
+                found = self._finisher(encoded, jitted.reached(key, leaves, encoded, progress), running, limits)
+                status = np.where(found.exact, Status.SOLVED, progress.status).astype(progress.status.dtype)
+                progress = eqx.tree_at(lambda p: p.status, progress, status)
+                exact = found if exact is None else exact.joined(found)
+                attempt = max(2 * k, self.finish or _FINISH, 1)
+                continue
+            if k >= max_iter or clock.over():
+                break
+            k = min(k + chunk, max_iter, max_iter if attempt is None else attempt)
+            progress = jitted.advanced(key, leaves, encoded, progress, limits, first, k)
+        return progress, exact
 
 
 def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["float32"] | None:
@@ -376,32 +422,3 @@ def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["f
 
 def _flags(safe: Any, *shape: int) -> np.ndarray:
     return np.zeros(shape, bool) if safe is None else np.asarray(safe)
-
-
-def _solution(ended: _Ended, seconds: float, layout: Layout | None, parameters: Any) -> Solution:
-    """Columns to leading axis, the objective in the user's sense; a ray that no instance has is None."""
-    status = ended["status"]
-
-    def lead(value: Any) -> Any:
-        return value if value is None or value.ndim == status.ndim else np.moveaxis(value, 0, -1)
-
-    fields: dict[str, Any] = {name: lead(value) for name, value in ended.items()}
-    if layout is not None:
-        fields["objective"] = layout.objective(fields["objective"], parameters)
-    make = one_solution if status.ndim == 0 else Solution
-    return make(**fields, time=seconds, layout=layout)
-
-
-def _concatenate(parts: list[_Ended], kept: list[int]) -> _Ended:
-    """The pieces of a batch together, padding dropped."""
-
-    def join(name: str) -> Any:
-        values = [part[name] for part in parts]
-        shape = next((v.shape[:-1] for v in values if v is not None), None)
-        if shape is None:
-            return None
-        # Only some pieces may have rays.
-        values = [np.full((*shape, k), np.nan) if v is None else v[..., :k] for v, k in zip(values, kept, strict=True)]
-        return values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
-
-    return {name: join(name) for name in parts[0]}

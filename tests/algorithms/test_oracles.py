@@ -23,12 +23,17 @@ def iterates(solver: Solver, parameter, count=STEPS):
     instance = solver.family.instance(parameter)
     problem = Problem(solver.algorithm, solver.family, solver.plan, instance)
 
-    def body(state, k):
+    # Steps one by one: within a loop, and with the flags of these tests, XLA has projected onto power cones wrongly.
+    @jax.jit
+    def step(state, k):
         state = problem.stepper(jnp.minimum(k, solver.plan.H))(state)
         return state, solver.algorithm.extract(solver.family, instance, state)
 
-    start = solver.algorithm.init(solver.family, instance, None)
-    return jax.lax.scan(body, start, jnp.arange(count))[1]
+    state, points = solver.algorithm.init(solver.family, instance, None), []
+    for k in range(count):
+        state, point = step(state, k)
+        points.append(point)
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *points)
 
 
 def relative(ours, theirs):

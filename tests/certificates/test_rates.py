@@ -123,7 +123,7 @@ def test_defaults_converge_and_values_outside_need_not(case):
     assert statement.holds
     assert "converges" in statement.sentence
     assert type(case.algorithm).__name__ in statement.sentence
-    assert ")." in statement.theorem
+    assert statement.theorem.endswith((").", "the constant Lₓ of the instance."))
     assert str(statement).startswith(statement.sentence)
     for h in case.hyperparameters:
         assert f"{h.name} = {h.default:.6g}" in statement.condition

@@ -84,7 +84,7 @@ def assert_solution_equals_cvxpy(problem, model, x, solution, atol=1e-5):
 @everything
 def test_instance_data_are_those_of_cvxpy(make):
     problem, sample = make()
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     for seed in range(3):
         values = sample(np.random.default_rng(seed))
         set_values(problem, values)
@@ -106,7 +106,7 @@ def test_instance_data_of_random_problems(seed):
 @everything
 def test_solutions_objectives_and_duals_are_those_of_clarabel(make):
     problem, sample = make()
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     x, solution = solved(problem, model, sample(np.random.default_rng(0)))
     assert_solution_equals_cvxpy(problem, model, x, solution)
 
@@ -115,7 +115,7 @@ def test_solutions_objectives_and_duals_are_those_of_clarabel(make):
 @pytest.mark.parametrize("seed", range(20))
 def test_solutions_of_random_problems(seed):
     problem, sample = random_problem(seed)
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     x, solution = solved(problem, model, sample(np.random.default_rng(seed)))
     assert_solution_equals_cvxpy(problem, model, x, solution)
 
@@ -189,7 +189,7 @@ def test_sparse_parameters_and_parameters_in_bounds():
     high = cp.Parameter(3, name="high")
     z = cp.Variable(3, name="z", bounds=[-1, high])
     problem = cp.Problem(cp.Minimize(cp.sum_squares(q - p) + cp.sum_squares(z - 1)), [cp.sum(q) == 1])
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     value = np.zeros((3, 3))
     value[pattern] = [1.0, -2.0, 0.5, 3.0]
     x, solution = solved(problem, model, {"p": value, "high": np.array([0.2, 0.5, 4.0])})
@@ -206,7 +206,7 @@ def test_the_problem_is_left_as_it_was():
     set_values(problem, sample(np.random.default_rng(0)))
     problem.solve(**CLARABEL)
     before = {c.id: np.copy(c.dual_value) for c in problem.constraints}
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     x = model.stack(sample(np.random.default_rng(1)))
     model.duals(ls.Solver(model.family).solve(x))
     for constraint in problem.constraints:
@@ -239,7 +239,7 @@ def test_layout_survives_json(make):
 
 def test_families_from_cvxpy_are_learned_like_any_other():
     problem, sample = lasso()
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     data = ls.Dataset.sample(model.family, lambda r: model.stack(sample(r)), {"train": 4}, cache=False, progress=False)
     set_values(problem, model.layout.split(data.train.parameters[1]))
     problem.solve(**CLARABEL)
@@ -385,7 +385,7 @@ def test_values_that_do_not_fit(values, message):
 
 def test_what_cannot_be_known_is_asked_for():
     problem, sample = offsets()
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     solved(problem, model, sample(np.random.default_rng(0)))
     fresh = from_cvxpy(offsets()[0])
     with pytest.raises(ValueError, match=r"the parameter 'p', 'shift' has no value yet"):
@@ -401,7 +401,7 @@ def test_quadratic_forms_of_parameters_are_squares():
     x, r = cp.Variable(3, name="x"), cp.Parameter(3, name="r")
     cost = cp.quad_form(x - r, cp.psd_wrap(root.T @ root)) + 0.1 * cp.sum_squares(x) + cp.sum(x)
     problem = cp.Problem(cp.Minimize(cost), [x >= -0.5])
-    model = ls.from_cvxpy(problem)
+    model = from_cvxpy(problem)
     solver = ls.Solver(model.family)
     for _ in range(3):
         value = rng.normal(size=3)

@@ -16,11 +16,6 @@ from .base import relative
 from .quadratic import QPMethod, QPState
 from .splitting import Splitting
 
-# Of the largest diagonal entry of N'PN, or of one: it makes linear systems definite that are not. Steps
-# are corrections, so it does not move the fixed point; it slows directions that neither P nor a row sees, where nothing
-# is to be found.
-_SHIFT = 1e-10
-
 
 class CondensedState(eqx.Module):
     """(v, z, y) in equilibrated units: free coordinates, split value and dual of the inequalities."""
@@ -71,10 +66,11 @@ class Condensed(Splitting, QPMethod):
 
     @override
     def shift(self, family: EliminatedQP, theta):
-        """A multiple of the identity that only keeps the system definite: none where it is."""
-        if family.elimination.definite:
-            return jnp.zeros(())
-        return _SHIFT * jnp.maximum(jnp.max(jnp.abs(jnp.diagonal(family.elimination.P.dense())), initial=0.0), 1.0)
+        """Zero, or what keeps the system definite where P and the inequalities do not see all directions of v.
+
+        Steps are corrections, so it does not move the fixed point; it slows directions in which nothing is to be found.
+        """
+        return family.elimination.shift
 
     @override
     def weights(self, family: EliminatedQP, theta):

@@ -11,6 +11,7 @@ import jax
 
 from ..algorithms.residuals import Residuals
 from ..families.point import Point
+from .finish import Outcome, seek
 from .loop import steps, until
 from .plan import Problem
 from .safeguard import settled
@@ -90,6 +91,19 @@ def extracted(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Poin
     """The best point so far, in the user's units."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.extract(p.family, p.instance, progress.best)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def reached(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
+    """The point where the iteration stands, in the user's units."""
+    p = assemble(key, leaves, encoded)
+    return p.algorithm.extract(p.family, p.instance, progress.state)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def finished(key: Key, leaves: tuple, encoded: Any, point: Point) -> Outcome:
+    """The exact points from the active sets of these."""
+    return seek(jax.tree.unflatten(key.structure, leaves), encoded, point)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -22,7 +22,7 @@ class Climb(eqx.Module):
     extra: Any
 
 
-def begin(problem: Problem, state: Any) -> Climb | None:
+def begin(problem: Problem) -> Climb | None:
     """All on the steady state; None where the plan has no ladder."""
     if problem.plan.ladder is None:
         return None
@@ -85,9 +85,10 @@ def _prepared(problem: Problem, climb: Climb) -> Climb:
         theta, factors = problem.plan.at(place)
         return problem.algorithm.prepare_instance(problem.family, problem.instance, theta, factors)
 
-    if jax.eval_shape(prepare, jnp.int32(0)) is None:
+    shape = jax.eval_shape(prepare, jnp.int32(0))
+    if shape is None:
         return climb
-    blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(prepare, jnp.int32(0)))
+    blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shape)
     return Climb(climb.place, climb.moves, climb.level, climb.mark, _by_place(climb.place, prepare, blank))
 
 

@@ -100,7 +100,7 @@ def steps(
     else:
         empty = jax.tree.map(lambda a: jnp.zeros((varying, *a.shape), a.dtype), start)
         state, guard, early = guarded(problem, state, guard, first, first + varying, observe, empty)
-    climb = ladder.begin(problem, state)
+    climb = ladder.begin(problem)
     if climb is None:
         steady = problem.stepper(H)
         state, late = jax.lax.scan(stay, state, None, length=count - varying)

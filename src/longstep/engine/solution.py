@@ -3,12 +3,13 @@
 import enum
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool
 
 from ..algorithms.residuals import Residuals
+from ..families.names import Layout
 
 
 class Status(enum.IntEnum):
@@ -73,8 +74,9 @@ class Solution:
     unconstrained families. `objective` is the user's own, with the sign of a maximisation and all constants.
     `ray_x`/`ray_y` hold the certificates of unbounded/infeasible instances, NaN for others; None where there is no such
     instance. `iterations` counts applications of the step; `safeguarded` tells where the safeguard acted, and `outside`
-    where the parameter lies outside what training saw (None for a solver that was not learned). `time` is wall-clock
-    seconds for the whole call. Of one instance, numbers and flags are Python's own.
+    where the parameter lies outside what training saw (None for a solver that was not learned). `changes` is −1, or
+    where the finish made a point exact, how often it changed the active set that the steps had found. `time` is
+    wall-clock seconds for the whole call. Of one instance, numbers and flags are Python's own.
     """
 
     x: np.ndarray
@@ -90,7 +92,13 @@ class Solution:
     ray_y: np.ndarray | None
     time: float
     outside: bool | np.ndarray | None = None
+    changes: int | np.ndarray = -1
     layout: Any = field(default=None, repr=False)
+
+    @property
+    def exact(self) -> bool | np.ndarray:
+        """True where the point is that of its active set, right to rounding: residuals and gap are below 1e-9."""
+        return self.changes >= 0  # type: ignore
 
     @property
     def solved(self) -> bool | np.ndarray:
@@ -138,10 +146,43 @@ class Solution:
 
 
 _OF_THE_WHOLE = ("time", "layout")
-_NUMBERS = ("objective", "iterations", "safeguarded", "primal_residual", "dual_residual", "outside")
+_NUMBERS = ("objective", "iterations", "safeguarded", "primal_residual", "dual_residual", "outside", "changes")
 
 
 def one_solution(status: Any, **fields: Any) -> Solution:
     """The solution of one instance; numbers and flags, which may come as arrays without axes, become Python's own."""
     plain: dict[str, Any] = {name: None if fields[name] is None else fields[name].item() for name in _NUMBERS}
     return Solution(**(fields | plain), status=Status(int(status)))
+
+
+# What a run ended with, by name; instances, if several, on the last axis.
+Ended: TypeAlias = dict[str, Any]
+
+
+def make_solution(ended: Ended, seconds: float, layout: Layout | None, parameters: Any) -> Solution:
+    """Columns to leading axis, the objective in the user's sense; a ray that no instance has is None."""
+    status = ended["status"]
+
+    def lead(value: Any) -> Any:
+        return value if value is None or value.ndim == status.ndim else np.moveaxis(value, 0, -1)
+
+    fields: dict[str, Any] = {name: lead(value) for name, value in ended.items()}
+    if layout is not None:
+        fields["objective"] = layout.objective(fields["objective"], parameters)
+    make = one_solution if status.ndim == 0 else Solution
+    return make(**fields, time=seconds, layout=layout)
+
+
+def join_pieces(parts: list[Ended], kept: list[int]) -> Ended:
+    """The pieces of a batch together, padding dropped."""
+
+    def join(name: str) -> Any:
+        values = [part[name] for part in parts]
+        shape = next((v.shape[:-1] for v in values if v is not None), None)
+        if shape is None:
+            return None
+        # Only some pieces may have rays.
+        values = [np.full((*shape, k), np.nan) if v is None else v[..., :k] for v, k in zip(values, kept, strict=True)]
+        return values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
+
+    return {name: join(name) for name in parts[0]}

@@ -65,7 +65,7 @@ def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
         status,
         jnp.zeros_like(status),
         jnp.zeros_like(status),
-        ladder.begin(problem, state),
+        ladder.begin(problem),
     )
 
 

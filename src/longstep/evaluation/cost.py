@@ -164,10 +164,10 @@ class Costs:
         others = [self.of(name) for name in self.names[1:]]
         best = min((float(np.mean([c.level for c in costs])) for costs in others if costs), default=np.inf)
         gain = float(np.exp(best - np.mean([c.level for c in mine])))
-        whatever = "Use the best constant" if "constant" in kept else "Use the learned solver"
-        if "default" in kept:
-            whatever = "Use the defaults: nothing that was learned is better"
-        return f"{whatever}: {gain:.2g} times fewer steps than the next best."
+        advice = "Use the learned solver"
+        if kept != "learned":
+            advice = f"Use the solver that is kept, the {kept}: no learned schedule is better"
+        return f"{advice}; it takes {gain:.2g} times fewer steps than the next best."
 
     @property
     def unreached(self) -> list[str]:
@@ -187,16 +187,16 @@ class Costs:
         return [cost.to_json() for cost in self.rows]
 
 
-def choose_solver(candidates: Sequence[tuple[str, Solver]], parameters: Any) -> tuple[int, list[list[Cost]]]:
-    """Which candidate to keep, and what each costs at each tolerance.
+def choose_solver(candidates: Sequence[Solver], parameters: Any) -> int:
+    """Which candidate to keep.
 
     None is kept that leaves an instance unsolved which another candidate solves; of the others the one with the least
     mean level, and of equals the first.
     """
-    costs = [[solver_cost(name, solver, parameters, eps) for eps in TOLERANCES] for name, solver in candidates]
+    costs = [[solver_cost("", solver, parameters, eps) for eps in TOLERANCES] for solver in candidates]
     solved = [np.logical_or.reduce([c[k].done for c in costs]) for k in range(len(TOLERANCES))]
     good = [i for i, c in enumerate(costs) if all((c[k].done >= solved[k]).all() for k in range(len(TOLERANCES)))]
     # Where each fails somewhere, the one that leaves the fewest.
     least = min(sum(cost.unsolved for cost in c) for c in costs)
     good = good or [i for i, c in enumerate(costs) if sum(cost.unsolved for cost in c) == least]
-    return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]]))), costs
+    return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]])))

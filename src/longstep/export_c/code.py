@@ -100,7 +100,7 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
             f"the factors need {linear.factors.size * width / 2**20:.0f} MiB; C code is written with up to "
             f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
         )
-    algorithm = emit.filled(f"{problem.kind}.c", refine=emit.part("refine.c"))
+    algorithm = emit.filled(f"{problem.kind}.c", refine=emit.part("refine.c"), bounds=emit.part("bounds.c"))
     features = has(problem)
     source = "\n".join(
         [

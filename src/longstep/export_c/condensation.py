@@ -9,7 +9,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 
-from ..families.elimination import sees_all, solutions
+from ..families.elimination import small_shift, solutions
 from .factors import factorize_blocks
 from .ordering import columns_alone
 
@@ -104,7 +104,7 @@ def condense(problem: Any) -> Condensation:
     E, C = A[equalities], A[others]
     N, Y = solutions(E)
     apart = None if N.shape[1] + len(E) == len(P) else np.eye(len(E)) - E @ Y
-    definite = sees_all(N.T @ P @ N, C @ N)
+    definite = small_shift(N.T @ P @ N, C @ N) == 0
     # Where the shift is needed it is one of these coordinates.
     T, taken = _coordinates(N, C @ N) if definite else (np.eye(N.shape[1]), np.zeros(0, int))
     inner = np.concatenate([taken, np.setdiff1d(np.arange(len(C)), taken)]).astype(int)

@@ -9,8 +9,9 @@ from ..cones.product import Cones
 from . import emit
 from .condensation import Condensation
 from .linear import Linear
+from .load import condensed_load, conic_load, qp_load
 from .problem import Problem
-from .products import affine_map, product
+from .products import product
 
 # The least tolerance that makes sense in float; double has none.
 LEAST_EPS = {"double": 0.0, "float": 1e-6}
@@ -132,41 +133,6 @@ def _ladder(problem: Problem, precision: str) -> str:
     return text + emit.reals("rung_log", rungs.logs, precision)
 
 
-def _seen(problem: Problem, precision: str) -> tuple[str, str]:
-    """Whether the parameter lies outside what training saw: the tables and the function, and the statement."""
-    seen = problem.seen
-    if seen is None or not problem.mapped:
-        return "", "    work->outside = 0;\n"
-    columns = {"low": seen.low, "second": seen.second, "before": seen.before, "high": seen.high}
-    tables = [emit.reals(f"seen_{name}", values, precision) for name, values in columns.items()]
-    tables.append(emit.reals("seen_rounding", seen.rounding, precision))
-    sizes = f"#define SEEN_SIZE {problem.size}\n#define SEEN_LONE {seen.lone}\n"
-    return "".join([sizes, *tables, emit.part("outside.c")]), "    work->outside = is_outside(parameter);\n"
-
-
-def _shift(problem: Problem, precision: str) -> tuple[str, str]:
-    """What the user's objective has besides ½x'Px + q'x: a constant and a term in the parameter."""
-    layout = problem.layout
-    if layout is None:
-        return "", "    work->shift = 0;\n"
-    constant = emit.number(layout.constant, precision)
-    if not layout.offset.any():
-        return "", f"    work->shift = {constant};\n"
-    statement = (
-        f"    work->shift = {constant};\n"
-        f"    for (int32_t i = 0; i < {problem.size}; ++i) work->shift += objective_offset[i] * parameter[i];\n"
-    )
-    return emit.reals("objective_offset", layout.offset, precision), statement
-
-
-def _finite(problem: Problem) -> str:
-    return (
-        "    int32_t bad = 0;\n"
-        f"    for (int32_t i = 0; i < {problem.size}; ++i) bad += wrong(parameter[i]);\n"
-        "    if (bad) return 0;\n"
-    )
-
-
 def row_order(problem: Problem) -> np.ndarray:
     """Equalities first; then by the number of entries, so that loops over rows do alike things. Cones stay in order."""
     if problem.cones is not None:
@@ -198,7 +164,7 @@ def _qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
         product("multiply_At", sp.csr_array(A.T), precision),
         product("multiply_P", P, precision),
         _free_rows(problem, precision),
-        _qp_load(problem, rows, order, precision),
+        qp_load(problem, rows, order, precision),
     ]
 
 
@@ -240,7 +206,7 @@ def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str
         _multipliers(c, precision),
         "" if c.rows_are_coordinates else product("multiply_back", sp.csr_array(np.linalg.pinv(c.N)), precision),
         _free_rows(problem, precision),
-        _condensed_load(problem, c, rows, precision),
+        condensed_load(problem, c, rows, precision),
     ]
 
 
@@ -276,33 +242,6 @@ def _multipliers(c: Condensation, precision: str) -> str:
         + emit.reals("normal_inverse", f.inverse, precision)
         + emit.part("normal.c")
     )
-
-
-def _condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, precision: str) -> str:
-    """`load`: from the parameter to q, l and u, and to what the equalities make of them."""
-    n, m = problem.n, problem.constraints
-    places = {"q": np.arange(n), "l": rows, "u": rows}
-    if problem.mapped:
-        text, body = _mapped(problem, places, precision)
-    else:
-        text = emit.part("bound.c")
-        body = (
-            f"    for (int32_t i = 0; i < {n}; ++i) work->q[i] = parameter[i] / one_over_dc[i];\n"
-            "    for (int32_t i = 0; i < ROWS; ++i) {\n"
-            f"        work->l[i] = bound(parameter[{n} + place_row[i]]) / one_over_e[i];\n"
-            f"        work->u[i] = bound(parameter[{n + m} + place_row[i]]) / one_over_e[i];\n    }}\n"
-            "    work->outside = 0;\n    work->shift = 0;\n"
-        )
-    for name, vector in c.data.items():
-        tables, statement = affine_map(name, vector.matrix, precision)
-        text += emit.reals(f"base_{name}", vector.offset, precision) + tables
-        body += _copied(f"base_{name}", f"work->{name}", len(vector.offset)) + statement
-    head = "static int load(longstep_workspace *work, const real *parameter)\n{\n"
-    end = "    return 1;\n}\n"
-    if problem.checks:
-        text += emit.part("condensed_load.c")
-        end = "    return admissible(work);\n}\n"
-    return text + head + body + end
 
 
 def _refining(problem: Problem, linear: Linear, precision: str) -> str:
@@ -351,42 +290,8 @@ def _conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> li
         *parts,
         emit.part("project.c"),
         emit.part("conic_load.c"),
-        _conic_load(problem, order, precision),
+        conic_load(problem, order, precision),
     ]
-
-
-def _conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
-    """`load`: from the parameter to b and c."""
-    head = "static int load(longstep_workspace *work, const real *parameter)\n{\n"
-    if not problem.mapped:
-        return head + (
-            "    for (int32_t i = 0; i < ROWS; ++i) work->b[i] = parameter[i] / one_over_e[i];\n"
-            "    for (int32_t i = 0; i < N; ++i) work->c[i] = parameter[ROWS + place_x[i]] * d_scale[i];\n"
-            "    work->outside = 0;\n    work->shift = 0;\n    return normalize(work);\n}\n"
-        )
-    text, body = _mapped(problem, {"b": np.arange(problem.constraints), "c": order}, precision)
-    return text + head + body + "    return normalize(work);\n}\n"
-
-
-def _mapped(problem: Problem, places: dict[str, np.ndarray], precision: str) -> tuple[str, str]:
-    """The tables of the parameter map, and the statements that apply it."""
-    text, outside = _seen(problem, precision)
-    offset, shift = _shift(problem, precision)
-    text += offset
-    body = _finite(problem) + outside + shift
-    for name, vector in problem.data.items():
-        tables, statement = affine_map(name, sp.csr_array(vector.matrix[places[name]]), precision)
-        text += emit.reals(f"base_{name}", vector.offset[places[name]], precision) + tables
-        body += _copied(f"base_{name}", f"work->{name}", len(places[name])) + statement
-    return text, body
-
-
-def _copied(source: str, target: str, count: int) -> str:
-    # GCC 12 stores wrong numbers for a memcpy from constants such as {1, 1, 0, 0, 0, 0, 0, 0} where it has AVX-512.
-    return (
-        "    /* One by one: some compilers get a copy of constants wrong. */\n"
-        f"    for (int32_t i = 0; i < {count}; ++i) {target}[i] = ((const volatile real *){source})[i];\n"
-    )
 
 
 def _free_rows(problem: Problem, precision: str) -> str:
@@ -402,22 +307,3 @@ def _free_rows(problem: Problem, precision: str) -> str:
         f"    for (int32_t i = 0; i < {count}; ++i) {{\n"
         "        r->y[place_free[i]] = 0;\n        r->s[place_free[i]] = value[i];\n    }\n}\n"
     )
-
-
-def _qp_load(problem: Problem, rows: np.ndarray, order: np.ndarray, precision: str) -> str:
-    """`load`: from the parameter to q, l and u."""
-    head = "static int load(longstep_workspace *work, const real *parameter)\n{\n"
-    admissible = emit.part("qp_load.c") if problem.checks else ""
-    end = "    return admissible(work);\n}\n" if problem.checks else "    return 1;\n}\n"
-    if not problem.mapped:
-        n, m = problem.n, problem.constraints
-        loops = (
-            f"    for (int32_t i = 0; i < N; ++i) work->q[i] = parameter[place_x[i]] / one_over_dc[i];\n"
-            "    for (int32_t i = 0; i < ROWS; ++i) {\n"
-            f"        work->l[i] = bound(parameter[{n} + place_row[i]]) / one_over_e[i];\n"
-            f"        work->u[i] = bound(parameter[{n + m} + place_row[i]]) / one_over_e[i];\n    }}\n"
-            "    work->outside = 0;\n    work->shift = 0;\n"
-        )
-        return admissible + emit.part("bound.c") + head + loops + end
-    text, body = _mapped(problem, {"q": order, "l": rows, "u": rows}, precision)
-    return admissible + text + head + body + end

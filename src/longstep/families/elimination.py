@@ -14,6 +14,7 @@ from .quadratic_program import QP
 _RANK = 1e-11
 # Where the least eigenvalue of N'(P + C'C)N is above this part of the largest, it needs nothing to be definite.
 _DEFINITE = 1e-7
+_SHIFT = 1e-10
 
 
 class Elimination(eqx.Module):
@@ -21,7 +22,8 @@ class Elimination(eqx.Module):
 
     In v the program is: minimise ½v'(N'PN)v + (N'(q + P Y b))'v subject to l ≤ C N v + C Y b ≤ u, over the other rows
     C. All in equilibrated units. `apart` is I − E Y, which is zero unless equalities repeat each other; `equalities`
-    and `others` are their places among the family's rows. `definite`: P and the other rows see every direction of v.
+    and `others` are their places among the family's rows. `shift` is a multiple of the identity that makes
+    N'PN + N'C'C N definite and is small beside it: zero where P and the other rows see every direction of v.
     """
 
     N: Matrix
@@ -34,8 +36,8 @@ class Elimination(eqx.Module):
     equalities: Int[Array, " e"]
     others: Int[Array, " i"]
     order: Int[Array, " rows"]
+    shift: Float[Array, ""]
     free: int = eqx.field(static=True)
-    definite: bool = eqx.field(static=True, default=False)
 
 
 class EliminatedInstance(eqx.Module):
@@ -90,10 +92,13 @@ def solutions(E: Float[np.ndarray, "e n"]) -> tuple[Float[np.ndarray, "n v"], Fl
     return right[rank:].T, right[:rank].T @ (left[:, :rank] / sizes[:rank]).T
 
 
-def sees_all(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> bool:
-    """Whether P + A'A is definite, by a margin."""
+def small_shift(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> float:
+    """What makes P + A'A definite where it is not by a margin: a small part of the largest diagonal entry of P, or of
+    one; else zero."""
     values = np.linalg.eigvalsh(P + A.T @ A)
-    return bool(values.size == 0 or values[0] > _DEFINITE * values[-1])
+    if values.size == 0 or values[0] > _DEFINITE * values[-1]:
+        return 0.0
+    return _SHIFT * max(float(np.abs(np.diagonal(P)).max(initial=0.0)), 1.0)
 
 
 def _eliminate(family: QP) -> Elimination:
@@ -106,10 +111,11 @@ def _eliminate(family: QP) -> Elimination:
     N, Y = solutions(E)
     apart = None if N.shape[1] + equalities.size == P.shape[0] else make_matrix(np.eye(equalities.size) - E @ Y, dtype)
     reduced = N.T @ P @ N
+    reduced = (reduced + reduced.T) / 2
     return Elimination(
         N=make_matrix(N, dtype),
         Y=make_matrix(Y, dtype),
-        P=make_matrix((reduced + reduced.T) / 2, dtype),
+        P=make_matrix(reduced, dtype),
         A=make_matrix(C @ N, dtype),
         cost=make_matrix(N.T @ P @ Y, dtype),
         level=make_matrix(C @ Y, dtype),
@@ -117,6 +123,6 @@ def _eliminate(family: QP) -> Elimination:
         equalities=jnp.asarray(equalities),
         others=jnp.asarray(others),
         order=jnp.asarray(np.argsort(np.concatenate([equalities, others]))),
+        shift=jnp.asarray(small_shift(reduced, C @ N), dtype),
         free=N.shape[1],
-        definite=sees_all((reduced + reduced.T) / 2, C @ N),
     )

@@ -28,7 +28,8 @@ class Loss:
     also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
     of softplus(log φ² after − log φ² before + fall) is added. Nothing is asked there but that errors fall a little,
     `fall` = 2 by default. The weight is 4 with fewer than 50 instances and 8 with more, which keeps the worst of a
-    thousand lasso instances low. What is None here is the recipe's.
+    thousand lasso instances low; ADMM methods, which converge whatever their penalties are, have none. What is None
+    here is the recipe's.
     """
 
     distance: float = 0.0

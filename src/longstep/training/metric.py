@@ -17,8 +17,7 @@ from ..schedules.domain import Positive
 from .learner import Learner, Report
 from .losses import Errors, Loss, Task
 from .optimize import Minimum
-from .program import Part as Piece
-from .program import restricted_task, take_columns
+from .program import Packed, restricted_task, take_columns
 from .settings import Learned
 from .unknowns import Part, Unknowns
 
@@ -70,7 +69,7 @@ class _Fit:
         self.learner, recipe = learner, learner.recipe
         self.size, count = columns.size, recipe.metric_steps
         task = learner.task if columns.size == learner.usual.size else restricted_task(learner.task, columns)
-        self.piece = Piece(task)
+        self.packed = Packed(task)
         self.loss, self.count = learner.settings.loss, count
         self.forward, self.floor = learner.usual.restricted(columns), learner.floor()
         self.every = recipe.metric_every
@@ -116,7 +115,7 @@ class _Fit:
     def _evaluate(self, theta: Any, counted: np.ndarray, p: float) -> Any:
         arrays = {name: jnp.asarray(value) for name, value in theta.items()}
         given = arrays, jnp.asarray(counted, self.learner.task.family.dtype), p
-        return _weighted(self.piece.key, self.count, self.every, self.loss, self.piece.leaves, *given, self.states)
+        return _weighted(self.packed.key, self.count, self.every, self.loss, self.packed.leaves, *given, self.states)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

@@ -37,7 +37,7 @@ class Program:
         # What multiplies the penalties of single rows, where θ does not say otherwise.
         self.metric: np.ndarray | None = None
         self.chunk = self.size
-        self._whole = Part(task)
+        self._whole = Packed(task)
         self._parts = [self._part(piece) for piece in self.pieces()]
         if memory_limit is not None:
             self._fit(memory_limit)
@@ -119,14 +119,14 @@ class Program:
     def _stressed(self) -> bool:
         return bool(self.loss.stress) and self.size > 1
 
-    def _part(self, piece: slice) -> "Part":
+    def _part(self, piece: slice) -> "Packed":
         """Some instances, twice where there is a stress test."""
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
         task, stress = self.task, len(columns) if self._stressed else 0
         instance = task.family.take(jax.tree.map(np.asarray, task.instance), twice)
         target, optimum = take_columns((task.target, task.optimum), twice)
-        return Part(replace(task, instance=instance, target=target, optimum=optimum, stress=stress))
+        return Packed(replace(task, instance=instance, target=target, optimum=optimum, stress=stress))
 
     def pieces(self) -> list[slice]:
         """The instances whose gradient is taken together."""
@@ -144,7 +144,7 @@ class Program:
             self._parts = [self._part(piece) for piece in self.pieces()]
 
 
-class Part:
+class Packed:
     """Some of the instances, as jit wants them."""
 
     def __init__(self, task: Task):
@@ -196,7 +196,7 @@ def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Probl
     return Problem(algorithm, family, plan, task.instance)
 
 
-def checkpoints_of(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
+def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
     """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
     problem, found, here = _planned(task, count, theta, slots, used), [], state
     if len(rows) > task.apart:
@@ -229,14 +229,14 @@ def _descend(
 ) -> tuple[Float[Array, ""], Any]:
     task = jax.tree.unflatten(key.structure, leaves)
     return jax.value_and_grad(
-        lambda theta: loss.combine(checkpoints_of(task, count, loss.checkpoints(count), theta, slots, used, state))
+        lambda theta: loss.combine(_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state))
     )(theta)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _errors(key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any):
     task = jax.tree.unflatten(key.structure, leaves)
-    return checkpoints_of(task, count, rows, theta, slots, used, state)
+    return _checkpoints(task, count, rows, theta, slots, used, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -245,7 +245,7 @@ def _pull(
 ) -> Any:
     """The gradient in θ of the errors, weighted by their share in the loss."""
     task = jax.tree.unflatten(key.structure, leaves)
-    _, back = jax.vjp(lambda theta: checkpoints_of(task, count, rows, theta, slots, used, state), theta)
+    _, back = jax.vjp(lambda theta: _checkpoints(task, count, rows, theta, slots, used, state), theta)
     return back(share)[0]
 
 

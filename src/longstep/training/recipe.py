@@ -110,6 +110,10 @@ class Recipe:
     # Stands for a logarithm that overflowed: worse than any that did not, and finite, as a line search wants it.
     overflow: Positive = 1e4
 
+    # ── The algorithm, where there are several ──
+    # Mean log errors that differ by less are alike.
+    form_margin: Amount = 0.5
+
     # ── The metric: a penalty for every row ──
     # It is learned over so many steps, whose errors count every so many of them.
     metric_steps: Count = 40

@@ -36,7 +36,7 @@ def train(
     family: Family,
     data: Any,
     *,
-    algorithm: Algorithm | None = None,
+    algorithm: Algorithm | Sequence[Algorithm] | None = None,
     horizon: int = 50,
     block: int | Sequence[int] = 10,
     loss: "str | Loss | None" = None,
@@ -70,7 +70,9 @@ def train(
     it is `metric`. `start` is where solves will begin: zero, `"previous"` for the optimum of the instance before
     (a controller's warm start), or a function from the parameters to a Point (leading axis: instances); the schedule is
     then marked `warm`. `learn` names the hyperparameters to learn, the others stay at the best constant; `fixed` gives
-    some a value. `factorizations` limits how many distinct ones the schedule needs, the steady state's included.
+    some a value. Of several algorithms, each gets its best constant and metric, and the schedule is learned for the one
+    whose errors fall lowest, the first where they are alike. `factorizations` limits how many distinct ones a schedule
+    needs, the steady state's included.
 
     `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
     size of the search for the constant. `joint` adds a pass over all blocks together; by default it is made only where
@@ -91,151 +93,118 @@ def train(
     >>> np.sort(1 / trained.schedule.step).round(6)  # three steps solve a problem with three eigenvalues
     array([ 1.,  2., 10.])
     """
-    options = {name: value for name, value in locals().items() if name not in ("family", "data")}
-    return open_course(family, data, **options).finish()
-
-
-def open_course(
-    family: Family,
-    data: Any,
-    *,
-    algorithm: Algorithm | None = None,
-    horizon: int = 50,
-    block: int | Sequence[int] = 10,
-    loss: "str | Loss | None" = None,
-    start: Start = None,
-    learn: Iterable[str] | None = None,
-    fixed: Mapping[str, float] | None = None,
-    factorizations: int | None = None,
-    optimizer: str = "lbfgs",
-    iterations: int | None = None,
-    starts: int | None = None,
-    candidates: int | None = None,
-    joint: bool | None = None,
-    metric: bool = True,
-    recipe: Recipe | None = None,
-    seed: int = 0,
-    precision: str | None = None,
-    memory_limit: float | None = None,
-    cache: "str | Path | bool" = True,
-    callback: Callable[[dict[str, Any]], None] | None = None,
-    progress: bool = True,
-) -> "Course":
-    """A training with everything checked and nothing learned yet, but where a closed form or the cache has it."""
-    begin = perf_counter()
-    algorithm = default_algorithm(family) if algorithm is None else algorithm
-    algorithm.check_family(family)
+    forms = [algorithm] if isinstance(algorithm, Algorithm) else list(algorithm or [default_algorithm(family)])
     recipe = DEFAULT if recipe is None else recipe
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a Recipe, got {recipe!r}")
-    hyperparameters = algorithm.hyperparameters(family)
-    work = algorithm.prepare_family(family if precision is None else family.astype(precision), training=True)
-    usual_iterations, usual_starts = choose_effort(recipe, algorithm, work)
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
     split = None if isinstance(data, Gaussian) else training_split(family, data)
-    held = check_fixed(hyperparameters, fixed or {})
-    settings = Settings(
-        horizon=check_count("horizon", horizon),
-        lengths=block_lengths(horizon, block),
-        block=int(np.ravel(block)[0]),
-        loss=resolve_loss(
-            "metric" if loss is None else loss,
-            0 if split is None else len(split),
-            recipe,
-            monotone=algorithm.metric_groups(family) is not None,
-        ),
-        optimizer=optimizer,
-        iterations=check_count("iterations", usual_iterations if iterations is None else iterations),
-        starts=check_count("starts", usual_starts if starts is None else starts),
-        candidates=check_count("candidates", recipe.candidates if candidates is None else candidates),
-        learn=check_learn(hyperparameters, learn, held),
-        recipe=recipe,
-        fixed=held,
-        factorizations=None if factorizations is None else check_count("factorizations", factorizations),
-        joint=joint,
-        metric=bool(metric),
-        seed=int(seed),
-    )
-    about = About(family, algorithm, settings, split)
-    with one_blas_thread():
-        exact = closed_form(family, algorithm, data if split is None else split, start, settings)
-    if exact is not None:
-        data_hash = "" if split is None else split.content_hash()
-        return Course(about.training(exact, "closed form", perf_counter() - begin, data_hash))
-    if split is None:
-        raise TypeError(
-            f"training {type(algorithm).__name__} on a {type(family).__name__} family needs instances: "
-            "a Gaussian is enough for gradient descent on quadratics only"
-        )
-    instances = gather(work, algorithm, split, start, settings.loss, recipe)
     folder = storage.cache_folder(cache, "training")
-    path = None if folder is None else folder / f"{about.key(instances, memory_limit)}.training"
-    checkpoint = Checkpoint(path)
-    if checkpoint.result is not None:
-        return Course(Training.from_json(checkpoint.result, algorithm, about.seen))
-    learner = Learner(instances.task, instances.start, instances.optimum, settings, memory_limit)
-    journal = _Journal(checkpoint, callback, progress)
-    return Course(None, about, instances, learner, journal, perf_counter() - begin)
+
+    def open_course(algorithm: Algorithm) -> "Training | _Course":
+        """A training with everything checked and nothing learned yet, but where a closed form has it."""
+        begin = perf_counter()
+        algorithm.check_family(family)
+        hyperparameters = algorithm.hyperparameters(family)
+        work = algorithm.prepare_family(family if precision is None else family.astype(precision), training=True)
+        usual_iterations, usual_starts = choose_effort(recipe, algorithm, work)
+        held = check_fixed(hyperparameters, fixed or {})
+        settings = Settings(
+            horizon=check_count("horizon", horizon),
+            lengths=block_lengths(horizon, block),
+            block=int(np.ravel(block)[0]),
+            loss=resolve_loss(
+                "metric" if loss is None else loss,
+                0 if split is None else len(split),
+                recipe,
+                monotone=algorithm.metric_groups(family) is not None,
+            ),
+            optimizer=optimizer,
+            iterations=check_count("iterations", usual_iterations if iterations is None else iterations),
+            starts=check_count("starts", usual_starts if starts is None else starts),
+            candidates=check_count("candidates", recipe.candidates if candidates is None else candidates),
+            learn=check_learn(hyperparameters, learn, held),
+            recipe=recipe,
+            fixed=held,
+            factorizations=None if factorizations is None else check_count("factorizations", factorizations),
+            joint=joint,
+            metric=bool(metric),
+            seed=int(seed),
+        )
+        about = About(family, algorithm, settings, split)
+        with one_blas_thread():
+            exact = closed_form(family, algorithm, data if split is None else split, start, settings)
+        if exact is not None:
+            data_hash = "" if split is None else split.content_hash()
+            return about.training(exact, "closed form", perf_counter() - begin, data_hash)
+        if split is None:
+            raise TypeError(
+                f"training {type(algorithm).__name__} on a {type(family).__name__} family needs instances: "
+                "a Gaussian is enough for gradient descent on quadratics only"
+            )
+        instances = gather(work, algorithm, split, start, settings.loss, recipe)
+        path = None if folder is None else folder / f"{about.key(instances, memory_limit)}.training"
+        learner = Learner(instances.task, instances.start, instances.optimum, settings, memory_limit)
+        return _Course(
+            about, instances, learner, _Journal(Checkpoint(path), callback, progress), perf_counter() - begin
+        )
+
+    courses = list[_Course]()
+    for form in forms:
+        opened = open_course(form)
+        if isinstance(opened, Training):
+            return opened
+        courses.append(opened)
+    return (_better(courses, recipe) if len(courses) > 1 else courses[0]).finish()
 
 
-class Course:
+def _better(courses: "list[_Course]", recipe: Recipe) -> "_Course":
+    """The one to go on with: the first, unless errors fall lower by a margin with another."""
+    levels = [course.begin() for course in courses]
+    best = int(np.argmin(levels))
+    return courses[0] if levels[0] <= levels[best] + recipe.form_margin else courses[best]
+
+
+class _Course:
     """A training in two halves, so that several may begin and one be finished: the constant and the metric, whose
     level tells what an algorithm is good for, then the schedule."""
 
-    def __init__(
-        self,
-        result: Training | None,
-        about: About | None = None,
-        instances: Instances | None = None,
-        learner: Learner | None = None,
-        journal: "_Journal | None" = None,
-        seconds: float = 0.0,
-    ):
-        self.result, self._seconds = result, seconds
-        self._parts = None if about is None else (about, instances, learner, journal)
-        self._begun: tuple[Learned, Learned | None] | None = None
+    def __init__(self, about: About, instances: Instances, learner: Learner, journal: "_Journal", seconds: float):
+        self.about, self.instances, self.learner, self.journal = about, instances, learner, journal
+        self.seconds = seconds
+        self.begun: tuple[Learned, Learned | None] | None = None
 
     def begin(self) -> float:
-        """Learn the constant and the metric: the level of log errors with them, or −∞ where all is known already."""
-        if self._parts is None:
-            return -np.inf
-        _, _, learner, journal = self._parts
-        assert learner is not None
-        assert journal is not None
-        since = perf_counter()
+        """Learn the constant and the metric: the level of log errors with them."""
+        learner, journal, since = self.learner, self.journal, perf_counter()
         with one_blas_thread(), journal.showing(2):
             constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
             metric = None
             if learner.settings.metric and learner.metric_groups is not None:
                 metric = journal.part("metric", "metric", lambda report: learn_metric(learner, constant, report))
                 learner.use(metric.theta.get(METRIC))
-        self._begun = constant, metric
-        self._seconds += perf_counter() - since
+        self.begun = constant, metric
+        self.seconds += perf_counter() - since
         return (constant if metric is None else metric).loss
 
     def finish(self) -> Training:
-        """Learn what is left and choose."""
-        if self._parts is None:
-            assert self.result is not None
-            return self.result
-        if self._begun is None:
+        """Learn what is left and choose, unless a training before did."""
+        about, instances, learner, journal = self.about, self.instances, self.learner, self.journal
+        if journal.checkpoint.result is not None:
+            return Training.from_json(journal.checkpoint.result, about.algorithm, about.seen)
+        if self.begun is None:
             self.begin()
-        about, instances, learner, journal = self._parts
-        assert instances is not None
-        assert learner is not None
-        assert journal is not None
-        assert self._begun is not None
+        assert self.begun is not None
         since, settings = perf_counter(), learner.settings
         with one_blas_thread(), journal.showing(len(settings.lengths) + 1 + bool(settings.joint)):
-            walk, joint = _learn(learner, journal, *self._begun)
+            walk, joint = _learn(learner, journal, *self.begun)
             journal.say("comparing with the best constant")
             choice = select(walk, joint, warm=instances.start is not None)
-        self._seconds += perf_counter() - since
         training = about.training(
             choice,
             "progressive",
-            journal.seconds_before + self._seconds,
+            journal.seconds_before + self.seconds + perf_counter() - since,
             instances.data_hash,
             journal.parts,
             instances=instances.count,
@@ -243,7 +212,6 @@ class Course:
             gradient_pieces=learner.memory_pieces,
         )
         journal.checkpoint.finish(training.to_json())
-        self.result, self._parts = training, None
         return training
 
 

@@ -1,0 +1,303 @@
+"""The finish: from an active set to the exact point of a quadratic program.
+
+After a few steps of a good schedule the active set of an instance is often right long before the digits are. With the
+equalities eliminated (w = N v + Y b) a QP is: minimise ½v'Rv + c'v subject to l ≤ a + A v ≤ u. For a set W of active
+rows with bounds t, and H = A R⁻¹A',
+
+    H_WW μ_W = (g − t)_W,    g = a − A R⁻¹c,    s = g − H μ,    v = −R⁻¹(c + A'μ).
+
+Rows of W whose multiplier has the wrong sign leave it, rows that s violates enter, one by one as in dual active-set
+methods (Goldfarb, Idnani 1983; Arnström, Bemporad, Axehill 2022): every change raises the dual objective, so they end.
+The inverse of H_WW is updated. Where R is singular, R + δI takes its place and v is found by proximal steps. A point
+counts only if the conditions of optimality hold in the user's units.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..algorithms.condensed import Condensed, CondensedState
+from ..algorithms.residuals import Residuals
+from ..families.elimination import EliminatedQP, eliminated
+from ..families.point import Point
+from ..families.quadratic_program import QP
+
+# Residuals and gap of an exact point, absolute and relative, in the user's units.
+ACCURACY = 1e-9
+# Proximal steps go on while they are above this, for a while.
+_CLOSE = 1e-12
+# Least eigenvalue of R, as a part of the largest, that needs no proximal term; and the term, as such a part.
+_DEFINITE, _PROXIMAL = 1e-7, 1e-6
+# A row is dependent on the active ones where what is left of it is below this part of it.
+_DEPENDENT = 1e-9
+# Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
+_ROUNDING = 1e-12
+# More rows than these make H too large for what a finish is worth.
+_MOST_ROWS = 1000
+_OUTER = 8
+# Bytes.
+_CACHE = 1 << 19
+
+
+class Finish(eqx.Module):
+    """What all instances of a family share: R⁻¹, A R⁻¹ and H, or those of R + δI."""
+
+    family: EliminatedQP
+    inverse: Float[Array, "v v"]
+    spread: Float[Array, "i v"]
+    gram: Float[Array, "i i"]
+    delta: Float[Array, ""]
+    proximal: bool = eqx.field(static=True)
+
+    @property
+    def slots(self) -> int:
+        """How many rows can be active and independent of each other."""
+        return min(self.spread.shape)
+
+    @property
+    def most_changes(self) -> int:
+        """After so many changes of a set something is wrong with an instance, or with the arithmetic."""
+        return 3 * self.slots + 50
+
+    @property
+    def width(self) -> int:
+        """How many instances are sought for at a time: as many as have their sets in a core's cache."""
+        return int(np.clip(_CACHE // (8 * max(self.slots, 1) ** 2), 4, 256))
+
+
+class Outcome(eqx.Module):
+    """Points, how good they are, whether they are exact, and how many changes of the active set each took."""
+
+    point: Point
+    residuals: Residuals
+    exact: Bool[Array, " N"]
+    changes: Int[Array, " N"]
+
+
+class _Set(eqx.Module):
+    """An active set in slots, as many as there can be independent rows: the row of each, or −1 for an empty slot; +1
+    for its upper bound or −1 for the lower; its multiplier; and the inverse of H_WW, zero at empty slots."""
+
+    rows: Int[Array, " a"]
+    side: Int[Array, " a"]
+    y: Float[Array, " a"]
+    K: Float[Array, "a a"]
+    changes: Int[Array, ""]
+    going: Bool[Array, ""]
+
+
+class _Bounds(eqx.Module):
+    """What an instance's set is sought for: g, the bounds, and how large a rounding error of s is, row by row."""
+
+    g: Float[Array, " i"]
+    l: Float[Array, " i"]
+    u: Float[Array, " i"]
+    noise: Float[Array, " i"]
+
+    def off(self, rows: Int[Array, " a"], side: Int[Array, " a"]) -> Float[Array, " a"]:
+        """g less the bounds of the active rows; zero at empty slots."""
+        return jnp.where(side > 0, self.g[rows] - self.u[rows], jnp.where(side < 0, self.g[rows] - self.l[rows], 0.0))
+
+    def violated(self, s: Float[Array, " i"]) -> Float[Array, " i"]:
+        """By how much each row is outside its bounds."""
+        return jnp.maximum(jnp.maximum(s - self.u, self.l - s), 0.0)
+
+
+def can_finish(family: Any) -> bool:
+    """Whether a family has a finish: quadratic programs in float64 with inequalities that are not too large for it."""
+    if not isinstance(family, QP) or family.dtype != np.float64:
+        return False
+    equalities = int(np.sum(np.asarray(family.equality)))
+    return equalities < min(family.n, len(family.equality)) and max(family.n, len(family.equality)) <= _MOST_ROWS
+
+
+def make_finish(family: QP) -> Finish:
+    """Eliminate the equalities of a family, and factor what is left."""
+    made = eliminated(family)
+    R, A = (np.asarray(M.dense(), np.float64) for M in (made.elimination.P, made.elimination.A))
+    values, vectors = np.linalg.eigh(R)
+    largest = values.max(initial=0.0)
+    proximal = bool(values[0] <= _DEFINITE * largest)
+    delta = _PROXIMAL * (largest if largest > 0 else 1.0) if proximal else 0.0
+    values = np.maximum(values, 0.0) + delta if proximal else values
+    inverse = (vectors / values) @ vectors.T
+    spread = A @ inverse
+    gram = spread @ A.T
+    return Finish(
+        family=made,
+        inverse=jnp.asarray(inverse),
+        spread=jnp.asarray(spread),
+        gram=jnp.asarray((gram + gram.T) / 2),
+        delta=jnp.asarray(delta, jnp.float64),
+        proximal=proximal,
+    )
+
+
+def seek(finish: Finish, encoded: Any, point: Point) -> Outcome:
+    """The exact points of instances, from the active sets of points near them."""
+    instance = finish.family.decode(encoded)
+    start = Condensed().init(finish.family, instance, point)
+    each = _each(start.v)
+    change = each(lambda bounds, found: _pivoted(finish, bounds, found))
+    found = change(_bounds(finish, instance, start.v), each(lambda y: _seeded(finish, y))(start.y))
+    v, outcome = _refined(finish, instance, found, start.v)
+    if not finish.proximal:
+        return outcome
+
+    def again(carried):
+        # The next proximal step, from where this one ended; its multipliers are a dual feasible start.
+        number, found, v, _ = carried
+        found = eqx.tree_at(lambda s: s.going, found, jnp.ones_like(found.going))
+        found = change(_bounds(finish, instance, v), found)
+        return number + 1, found, *_refined(finish, instance, found, v)
+
+    def is_rough(carried):
+        number, _, _, outcome = carried
+        return (number < _OUTER) & jnp.any(outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
+
+    return jax.lax.while_loop(is_rough, again, (jnp.int32(0), found, v, outcome))[3]
+
+
+def _each(like: Any) -> Any:
+    """Over the instances on the last axis, where there are several."""
+    return (lambda f: jax.vmap(f, in_axes=-1, out_axes=-1)) if like.ndim > 1 else (lambda f: f)
+
+
+def _bounds(finish: Finish, instance: Any, center: Float[Array, "v *N"]) -> _Bounds:
+    """The search for the set of instances; with a proximal term, around a center."""
+    e = finish.family.elimination
+    cost = instance.cost - finish.delta * center
+    step = finish.spread @ cost
+    g = instance.level - step
+    noise = _ROUNDING * (jnp.abs(instance.level) + jnp.abs(finish.spread) @ jnp.abs(cost) + 1.0)
+    return _Bounds(g, instance.l[e.others], instance.u[e.others], noise)
+
+
+def _seeded(finish: Finish, y: Float[Array, " i"]) -> _Set:
+    """The set of the rows that multipliers name, without those that depend on others."""
+    H, slots = finish.gram, finish.slots
+    named = jnp.nonzero(y, size=slots, fill_value=-1)[0].astype(jnp.int32)
+
+    def add(slot, found: _Set) -> _Set:
+        row = named[slot]
+        found, _ = _entered(H, found, slot, row, jnp.sign(y[row]).astype(jnp.int32), row >= 0)
+        return eqx.tree_at(lambda s: s.y, found, found.y.at[slot].set(jnp.where(found.rows[slot] >= 0, y[row], 0.0)))
+
+    empty = _Set(
+        jnp.full(slots, -1, jnp.int32),
+        jnp.zeros(slots, jnp.int32),
+        jnp.zeros(slots),
+        jnp.zeros((slots, slots)),
+        jnp.int32(0),
+        jnp.bool_(True),
+    )
+    return jax.lax.fori_loop(0, jnp.sum(named >= 0), add, empty)
+
+
+def _column(H: Any, found: _Set, row: Any) -> tuple[Any, Any]:
+    """K h and what is left of H_jj, for the row j that is to enter."""
+    h = jnp.where(found.side != 0, H[found.rows, row], 0.0)
+    w = found.K @ h
+    return w, H[row, row] - h @ w
+
+
+def _entered(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -> tuple[_Set, Any]:
+    """The set with a row in an empty slot, where that is wanted and it does not depend on the others; and whether."""
+    w, rest = _column(H, found, row)
+    take = wanted & (rest > _DEPENDENT * H[row, row])
+    border = (-w).at[slot].set(1.0)
+    K = found.K + jnp.where(take, 1 / jnp.where(take, rest, 1.0), 0.0) * border[:, None] * border[None, :]
+    rows = found.rows.at[slot].set(jnp.where(take, row, found.rows[slot]))
+    sides = found.side.at[slot].set(jnp.where(take, side, found.side[slot]))
+    return _Set(rows, sides, found.y, K, found.changes, found.going), take
+
+
+def _left(found: _Set, slot: Any, wanted: Any) -> _Set:
+    """The set without the row of a slot, where that is wanted."""
+    corner = jnp.where(wanted, found.K[slot, slot], 1.0)
+    K = found.K - jnp.where(wanted, 1 / corner, 0.0) * found.K[:, slot][:, None] * found.K[slot, :][None, :]
+    gone = wanted & (jnp.arange(found.rows.shape[0]) == slot)
+    K = jnp.where(gone[:, None] | gone[None, :], 0.0, K)
+    rows, side, y = jnp.where(gone, -1, found.rows), jnp.where(gone, 0, found.side), jnp.where(gone, 0.0, found.y)
+    return _Set(rows, side, y, K, found.changes, found.going)
+
+
+def _pivoted(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
+    """Single changes of the set until no row is violated and no multiplier has the wrong sign."""
+    H, most = finish.gram, finish.most_changes
+    size = jnp.sqrt(jnp.maximum(jnp.diagonal(H), jnp.finfo(H.dtype).tiny))
+
+    def change(found: _Set) -> _Set:
+        rows, side, y = found.rows, found.side, found.y
+        off = bounds.off(rows, side)
+        target = found.K @ off
+        columns = jnp.where(side != 0, H[:, rows], 0.0)
+        target = target + found.K @ jnp.where(side != 0, off - (columns @ target)[rows], 0.0)
+        wrong = side * target < 0
+        blocked = jnp.any(wrong)
+        # On the way to the set's own multipliers the first that reaches zero leaves.
+        ratio = jnp.where(wrong, y / jnp.where(wrong, y - target, 1.0), jnp.inf)
+        y = jnp.where(blocked, y + jnp.minimum(jnp.min(ratio), 1.0) * (target - y), target)
+        # Once all have their sign, the row enters that is violated most in the norm of the dual.
+        s = bounds.g - columns @ y
+        outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / size, 0.0)
+        outside = outside.at[jnp.where(side != 0, rows, H.shape[0])].set(0.0, mode="drop")
+        row = jnp.argmax(outside).astype(jnp.int32)
+        enters = ~blocked & (outside[row] > 0)
+        sign = jnp.where(s[row] > bounds.u[row], 1, -1).astype(jnp.int32)
+        w, rest = _column(H, found, row)
+        # A row that depends on the set takes the place of another: on this way s stays as it is, until one leaves.
+        full = jnp.all(side != 0)
+        dependent = enters & ((rest <= _DEPENDENT * H[row, row]) | full)
+        way = -w * sign
+        falls = side * way < 0
+        limit = jnp.where(falls, y / jnp.where(falls, -way, 1.0), jnp.inf)
+        stuck = dependent & ~jnp.any(falls)
+        length = jnp.where(dependent & ~stuck, jnp.min(limit), 0.0)
+        found = eqx.tree_at(lambda f: f.y, found, y + jnp.where(dependent & ~stuck, length * way, 0.0))
+        leaves = blocked | (dependent & ~stuck)
+        found = _left(found, jnp.where(blocked, jnp.argmin(ratio), jnp.argmin(limit)), leaves)
+        slot = jnp.argmin(jnp.abs(found.side))
+        found, entered = _entered(H, found, slot, row, sign, enters & ~stuck)
+        y = found.y.at[slot].set(jnp.where(entered, jnp.where(dependent, length, 0.0) * sign, found.y[slot]))
+        going = blocked | entered
+        return _Set(found.rows, found.side, y, found.K, found.changes + going, going)
+
+    return jax.lax.while_loop(lambda s: s.going & (s.changes < most), change, start)
+
+
+def _refined(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]) -> tuple[Any, Outcome]:
+    """v and the point of the set, by steps that correct what is left of its optimality conditions, judged as a user
+    would."""
+    e = finish.family.elimination
+    l, u = instance.l[e.others], instance.u[e.others]
+    active = found.side != 0
+
+    def at(values: Any, rows: Any) -> Any:
+        return values[rows]
+
+    def into(rows: Any, values: Any) -> Any:
+        return jnp.zeros(l.shape[0], v.dtype).at[rows].set(values, mode="drop")
+
+    at, into, times = (_each(v)(f) for f in (at, into, jnp.matmul))
+    bound = jnp.where(found.side > 0, at(u, found.rows), at(l, found.rows))
+    places = jnp.where(active, found.rows, l.shape[0])
+
+    def correct(_, pair):
+        v, y = pair
+        slope = e.P.mv(v) + instance.cost + e.A.rmv(y)
+        off = at(instance.level + e.A.mv(v) - finish.spread @ slope, found.rows) - bound
+        dy = into(places, times(found.K, jnp.where(active, off, 0.0)))
+        return v - finish.inverse @ (slope + e.A.rmv(dy)), y + dy
+
+    v, y = jax.lax.fori_loop(0, 6 if finish.proximal else 3, correct, (v, jnp.zeros_like(instance.level)))
+    s = instance.level + e.A.mv(v)
+    held = into(places, jnp.ones_like(found.K[0]))
+    state, form = CondensedState(v, jnp.where(held > 0, into(places, bound), s), y), Condensed()
+    point = form.extract(finish.family, instance, state)
+    residuals = form.measure_point(finish.family, instance, point)
+    return v, Outcome(point, residuals, residuals.violation(ACCURACY, ACCURACY) <= 1, found.changes)
