@@ -65,7 +65,9 @@ def counts(name):
     schedules = {"defaults": None, "constant": training.constant, "learned": training}
     found = {}
     for kind, schedule in schedules.items():
-        solution = ls.Solver(family, schedule).solve_batch(unseen, eps_abs=tolerance, eps_rel=0.0, check_every=1)
+        solution = ls.Solver(family, schedule, finish=False).solve_batch(
+            unseen, eps_abs=tolerance, eps_rel=0.0, check_every=1
+        )
         assert solution.solved.all(), kind
         found[kind] = {"mean": float(solution.iterations.mean()), "worst": int(solution.iterations.max())}
     return found

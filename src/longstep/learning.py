@@ -20,6 +20,7 @@ from .cvxpy import Model, from_cvxpy
 from .data.dataset import Dataset, draw
 from .data.optima import InaccurateReferenceError, NoOptimumError
 from .data.samples import read_samples
+from .engine.finish import can_finish
 from .engine.forecast import forecast
 from .engine.plan import LadderUse
 from .engine.solution import INFEASIBLE
@@ -131,11 +132,13 @@ def learn(
 def list_forms(family: Family) -> list[Algorithm]:
     """The algorithms that are tried on a family, the smaller step first.
 
-    A QP is learned in both forms of ADMM, a large one in that whose step is the smaller; a composite family whose
-    instances share P also by Douglas–Rachford.
+    A QP that has a finish is learned in the condensed form, which has it in C too; one without in both forms of ADMM, a
+    large one in that whose step is the smaller; a composite family whose instances share P also by Douglas–Rachford.
     """
     if isinstance(family, QP):
         forms = [Condensed(), OSQP()]
+        if can_finish(family):
+            return forms[:1]
         if family.n <= DEFAULT.large:
             return forms
         free, rows = family.n - int(np.sum(family.equality)), int(np.sum(~np.asarray(family.equality)))

@@ -76,9 +76,9 @@ class Solver:
     The `finish` is for quadratic programs in float64: after so many steps, and again after twice, four times … as many,
     the active set of every instance that has not ended is taken from its multipliers, mended row by row until it is
     the optimal one, and solved for exactly. Such a point counts only if its residuals and gap are below 1e-9;
-    otherwise the steps go on as if nothing had been tried. It is used where the ladder is by default, after as many
-    steps as training found best. `True` takes that number, 30 without training; False is without. A warm start's
-    set is tried before the first step. `solve(steps=…)` and `run` take steps and nothing else.
+    otherwise the steps go on as if nothing had been tried. Learned solvers use it by default, after as many steps as
+    training found best; `True` takes that number too, or 30 without training, and False is without. A warm start's set
+    is tried before the first step. `solve(steps=…)` and `run` take steps and nothing else.
 
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
@@ -109,8 +109,9 @@ class Solver:
         self.family = family
         self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
-        # A schedule that is given is taken as it is.
-        usual = schedule is None or isinstance(schedule, Learned)
+        # A schedule that is given is taken as it is, and defaults are those of the packages, which adapt rho.
+        learned = isinstance(schedule, Learned)
+        usual_ladder = schedule is None or learned
         if isinstance(schedule, Learned):
             self.record, self.seen = schedule.record, schedule.seen
             algorithm = schedule.algorithm if algorithm is None else algorithm
@@ -130,8 +131,8 @@ class Solver:
         precision = None if self.factors is None else np.dtype(self.factors)
         if ladder not in (True, False, "late", None):
             raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
-        self.ladder: LadderUse = usual if ladder is None else ladder
-        self.finish: int | None = self._finish_after(usual if finish is None else finish)
+        self.ladder: LadderUse = usual_ladder if ladder is None else ladder
+        self.finish: int | None = self._finish_after(learned if finish is None else finish)
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
         leaves, structure = jax.tree.flatten((self.algorithm, self._working, self.plan))

@@ -12,12 +12,13 @@ The inverse of H_WW is updated. Where R is singular, R + δI takes its place and
 counts only if the conditions of optimality hold in the user's units.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.condensed import Condensed, CondensedState
@@ -31,14 +32,14 @@ ACCURACY = 1e-9
 # Proximal steps go on while they are above this, for a while.
 _CLOSE = 1e-12
 # Least eigenvalue of R, as a part of the largest, that needs no proximal term; and the term, as such a part.
-_DEFINITE, _PROXIMAL = 1e-7, 1e-6
+_DEFINITE, _PROXIMAL = 1e-7, 1e-5
 # A row is dependent on the active ones where what is left of it is below this part of it.
-_DEPENDENT = 1e-9
+DEPENDENT = 1e-9
 # Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
-_ROUNDING = 1e-12
+ROUNDING = 1e-14
 # More rows than these make H too large for what a finish is worth.
 _MOST_ROWS = 1000
-_OUTER = 8
+OUTER = 8
 # Bytes.
 _CACHE = 1 << 19
 
@@ -51,17 +52,13 @@ class Finish(eqx.Module):
     spread: Float[Array, "i v"]
     gram: Float[Array, "i i"]
     delta: Float[Array, ""]
+    root: Float[Array, " i"]
     proximal: bool = eqx.field(static=True)
 
     @property
     def slots(self) -> int:
         """How many rows can be active and independent of each other."""
         return min(self.spread.shape)
-
-    @property
-    def most_changes(self) -> int:
-        """After so many changes of a set something is wrong with an instance, or with the arithmetic."""
-        return 3 * self.slots + 50
 
     @property
     def width(self) -> int:
@@ -115,26 +112,41 @@ def can_finish(family: Any) -> bool:
     return equalities < min(family.n, len(family.equality)) and max(family.n, len(family.equality)) <= _MOST_ROWS
 
 
+class Tables(NamedTuple):
+    """R⁻¹, A R⁻¹, H, the term δ in the place of R⁻¹ where R is singular, and the roots of H's diagonal."""
+
+    inverse: Float[np.ndarray, "v v"]
+    spread: Float[np.ndarray, "i v"]
+    gram: Float[np.ndarray, "i i"]
+    delta: float
+    root: Float[np.ndarray, " i"]
+
+
+def finish_tables(R: np.ndarray, A: np.ndarray, unit: np.ndarray) -> Tables:
+    """What a finish computes with. δ is a multiple of `unit`, the metric of the coordinates."""
+    values = scipy.linalg.eigh(R, unit, eigvals_only=True)
+    largest = float(values.max())
+    delta = _PROXIMAL * (largest if largest > 0 else 1.0) if values.min() <= _DEFINITE * largest else 0.0
+    inverse = np.linalg.inv(R + delta * unit)
+    inverse = (inverse + inverse.T) / 2
+    spread = A @ inverse
+    gram = spread @ A.T
+    root = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(np.float64).tiny))
+    return Tables(inverse, spread, (gram + gram.T) / 2, delta, root)
+
+
+def most_changes(slots: int) -> int:
+    """After so many changes of a set something is wrong with an instance, or with the arithmetic."""
+    return 3 * slots + 50
+
+
 def make_finish(family: QP) -> Finish:
     """Eliminate the equalities of a family, and factor what is left."""
     made = eliminated(family)
     R, A = (np.asarray(M.dense(), np.float64) for M in (made.elimination.P, made.elimination.A))
-    values, vectors = np.linalg.eigh(R)
-    largest = values.max(initial=0.0)
-    proximal = bool(values[0] <= _DEFINITE * largest)
-    delta = _PROXIMAL * (largest if largest > 0 else 1.0) if proximal else 0.0
-    values = np.maximum(values, 0.0) + delta if proximal else values
-    inverse = (vectors / values) @ vectors.T
-    spread = A @ inverse
-    gram = spread @ A.T
-    return Finish(
-        family=made,
-        inverse=jnp.asarray(inverse),
-        spread=jnp.asarray(spread),
-        gram=jnp.asarray((gram + gram.T) / 2),
-        delta=jnp.asarray(delta, jnp.float64),
-        proximal=proximal,
-    )
+    tables = finish_tables(R, A, np.eye(len(R)))
+    arrays = {name: jnp.asarray(value, jnp.float64) for name, value in tables._asdict().items()}
+    return Finish(made, **arrays, proximal=tables.delta > 0)
 
 
 def seek(finish: Finish, encoded: Any, point: Point) -> Outcome:
@@ -157,7 +169,7 @@ def seek(finish: Finish, encoded: Any, point: Point) -> Outcome:
 
     def is_rough(carried):
         number, _, _, outcome = carried
-        return (number < _OUTER) & jnp.any(outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
+        return (number < OUTER) & jnp.any(outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
 
     return jax.lax.while_loop(is_rough, again, (jnp.int32(0), found, v, outcome))[3]
 
@@ -171,9 +183,8 @@ def _bounds(finish: Finish, instance: Any, center: Float[Array, "v *N"]) -> _Bou
     """The search for the set of instances; with a proximal term, around a center."""
     e = finish.family.elimination
     cost = instance.cost - finish.delta * center
-    step = finish.spread @ cost
-    g = instance.level - step
-    noise = _ROUNDING * (jnp.abs(instance.level) + jnp.abs(finish.spread) @ jnp.abs(cost) + 1.0)
+    g = instance.level - finish.spread @ cost
+    noise = ROUNDING * (1.0 + jnp.abs(instance.level) + jnp.abs(g))
     return _Bounds(g, instance.l[e.others], instance.u[e.others], noise)
 
 
@@ -208,7 +219,7 @@ def _column(H: Any, found: _Set, row: Any) -> tuple[Any, Any]:
 def _entered(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -> tuple[_Set, Any]:
     """The set with a row in an empty slot, where that is wanted and it does not depend on the others; and whether."""
     w, rest = _column(H, found, row)
-    take = wanted & (rest > _DEPENDENT * H[row, row])
+    take = wanted & (rest > DEPENDENT * H[row, row])
     border = (-w).at[slot].set(1.0)
     K = found.K + jnp.where(take, 1 / jnp.where(take, rest, 1.0), 0.0) * border[:, None] * border[None, :]
     rows = found.rows.at[slot].set(jnp.where(take, row, found.rows[slot]))
@@ -218,43 +229,48 @@ def _entered(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -
 
 def _left(found: _Set, slot: Any, wanted: Any) -> _Set:
     """The set without the row of a slot, where that is wanted."""
-    corner = jnp.where(wanted, found.K[slot, slot], 1.0)
-    K = found.K - jnp.where(wanted, 1 / corner, 0.0) * found.K[:, slot][:, None] * found.K[slot, :][None, :]
+    column = jnp.where(wanted, found.K[slot], 0.0)
     gone = wanted & (jnp.arange(found.rows.shape[0]) == slot)
-    K = jnp.where(gone[:, None] | gone[None, :], 0.0, K)
+    # In its own row and column, what is left is zero and not rounding.
+    share = jnp.where(gone, 1.0, column / jnp.where(wanted, column[slot], 1.0))
+    K = found.K - share[:, None] * column[None, :]
+    K = K.at[:, slot].set(jnp.where(wanted, 0.0, K[:, slot]))
     rows, side, y = jnp.where(gone, -1, found.rows), jnp.where(gone, 0, found.side), jnp.where(gone, 0.0, found.y)
     return _Set(rows, side, y, K, found.changes, found.going)
 
 
 def _pivoted(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
     """Single changes of the set until no row is violated and no multiplier has the wrong sign."""
-    H, most = finish.gram, finish.most_changes
-    size = jnp.sqrt(jnp.maximum(jnp.diagonal(H), jnp.finfo(H.dtype).tiny))
+    H, most = finish.gram, most_changes(finish.slots)
 
     def change(found: _Set) -> _Set:
         rows, side, y = found.rows, found.side, found.y
+        places = jnp.where(side != 0, rows, H.shape[0])
         off = bounds.off(rows, side)
         target = found.K @ off
-        columns = jnp.where(side != 0, H[:, rows], 0.0)
-        target = target + found.K @ jnp.where(side != 0, off - (columns @ target)[rows], 0.0)
+        if finish.proximal:
+            # H has entries of very different sizes then: what the updates of K have lost is made up for.
+            values = H @ jnp.zeros(H.shape[0], off.dtype).at[places].set(target, mode="drop")
+            target = target + found.K @ jnp.where(side != 0, off - values[rows], 0.0)
         wrong = side * target < 0
         blocked = jnp.any(wrong)
         # On the way to the set's own multipliers the first that reaches zero leaves.
         ratio = jnp.where(wrong, y / jnp.where(wrong, y - target, 1.0), jnp.inf)
         y = jnp.where(blocked, y + jnp.minimum(jnp.min(ratio), 1.0) * (target - y), target)
         # Once all have their sign, the row enters that is violated most in the norm of the dual.
-        s = bounds.g - columns @ y
-        outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / size, 0.0)
-        outside = outside.at[jnp.where(side != 0, rows, H.shape[0])].set(0.0, mode="drop")
+        s = bounds.g - H @ jnp.zeros(H.shape[0], y.dtype).at[places].set(y, mode="drop")
+        outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / finish.root, 0.0)
+        outside = outside.at[places].set(0.0, mode="drop")
         row = jnp.argmax(outside).astype(jnp.int32)
         enters = ~blocked & (outside[row] > 0)
         sign = jnp.where(s[row] > bounds.u[row], 1, -1).astype(jnp.int32)
         w, rest = _column(H, found, row)
         # A row that depends on the set takes the place of another: on this way s stays as it is, until one leaves.
         full = jnp.all(side != 0)
-        dependent = enters & ((rest <= _DEPENDENT * H[row, row]) | full)
+        dependent = enters & ((rest <= DEPENDENT * H[row, row]) | full)
         way = -w * sign
-        falls = side * way < 0
+        # Not those that only rounding moves.
+        falls = side * way < -DEPENDENT * jnp.max(jnp.abs(way))
         limit = jnp.where(falls, y / jnp.where(falls, -way, 1.0), jnp.inf)
         stuck = dependent & ~jnp.any(falls)
         length = jnp.where(dependent & ~stuck, jnp.min(limit), 0.0)

@@ -131,7 +131,7 @@ class Solution:
             raise IndexError(f"instance {index} of a batch of {len(self)}")
 
         def pick(a: Any) -> Any:
-            return None if a is None else a[index]
+            return a if a is None or np.ndim(a) == 0 else a[index]
 
         fields = {f.name: pick(getattr(self, f.name)) for f in fields_of(self) if f.name not in _OF_THE_WHOLE}
         return one_solution(**fields, time=self.time, layout=self.layout)
@@ -151,7 +151,9 @@ _NUMBERS = ("objective", "iterations", "safeguarded", "primal_residual", "dual_r
 
 def one_solution(status: Any, **fields: Any) -> Solution:
     """The solution of one instance; numbers and flags, which may come as arrays without axes, become Python's own."""
-    plain: dict[str, Any] = {name: None if fields[name] is None else fields[name].item() for name in _NUMBERS}
+    plain = {
+        name: value.item() if isinstance(value := fields[name], np.ndarray | np.generic) else value for name in _NUMBERS
+    }
     return Solution(**(fields | plain), status=Status(int(status)))
 
 

@@ -60,7 +60,7 @@ class _Single(Generated):
 
     def __init__(self, solver: Generated):
         self.family, self.algorithm, self.schedule = solver.family, solver.algorithm, solver.schedule
-        self.seen, self.ladder, self._solver = solver.seen, solver.ladder, solver
+        self.seen, self.ladder, self.finish, self._solver = solver.seen, solver.ladder, None, solver
         guard = solver.plan.safeguard
         work = self.algorithm.prepare_family(self.family.astype("float32"))
         rule = None if guard is None else guard.rule
@@ -88,6 +88,8 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     problem = problem_of(solver if precision == "double" or solver.plan.ladder is None else _Single(solver))
+    if precision == "float":
+        problem = dataclasses.replace(problem, finish=None)
     with one_blas_thread():
         linear = (
             linear_system(problem, method, precision)
@@ -107,7 +109,7 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
             f'#include "{prefix}.h"\n\n#include <float.h>\n#include <math.h>\n#include <string.h>\n',
             '#include "longstep_data.h"\n',
             emit.kept(algorithm, **features),
-            emit.kept(emit.part("driver.c"), **features),
+            emit.kept(emit.filled("driver.c", finish=emit.part("finish.c")), **features),
         ]
     )
     data = data_source(problem, linear, precision)
@@ -176,8 +178,14 @@ def _condensed_memory(problem: Problem, c: Condensation, width: int, spare_vecto
     scratch = 2 * inner + 2 * free + 3 * n + 2 * rows + 3 * (c.free if spare_vectors else 1)
     reals = (n + 2 * rows) + (n + free + inner) + state + past + (free + 2 * inner + n + rows) + scratch + 2 * 9 + 12
     reals += 5 * (problem.rungs is not None)
-    whole = reals * width + (10 + 2 * (problem.rungs is not None)) * 4
-    return -(-whole // width) * width, (problem.n + 2 * max(problem.constraints, 1) + 3) * width + 4 * 4
+    integers = 10 + 2 * (problem.rungs is not None)
+    kept = (problem.n + 2 * max(problem.constraints, 1) + 3) * width + 4 * 4
+    if problem.finish is not None:
+        slots = emit.vector_length(c.slots, width)
+        reals += slots * slots + 4 * slots + 3 * inner + 2 * free + state + 9
+        integers += 2 * slots + 4
+        kept += 2 * 4
+    return -(-(reals * width + integers * 4) // width) * width, kept
 
 
 def _reduced(problem: Problem, c: Condensation, method: str, precision: str) -> Linear:

@@ -221,7 +221,7 @@ class CompiledSolver:
         return [None if a is None else np.ascontiguousarray(a.T, dtype) for a in (point.x, point.y, point.s)]
 
     def _solution(self, slot: Slot, parameter: Any, clock: Clock) -> Solution:
-        status, iterations, safeguarded, outside = slot.integers.tolist()
+        status, iterations, safeguarded, outside, *more = slot.integers.tolist()
         if status == BAD_INPUT:
             raise self._inputs.refusal(self.family.single(parameter))
         x, y, s, rest = self.library.cuts
@@ -245,6 +245,7 @@ class CompiledSolver:
             ray_y,
             clock.elapsed(),
             None if seen is None else bool(outside),
+            more[0] if more else -1,
             self._layout,
         )
 
@@ -259,7 +260,7 @@ class CompiledSolver:
         self, results: np.ndarray, values: np.ndarray, start: list, settings: tuple, parameters: Any, clock: Clock
     ) -> Solution:
         reals, integers = self.library.split(results)
-        status, iterations, safeguarded, outside = (np.ascontiguousarray(a) for a in integers.T)
+        status, iterations, safeguarded, outside, *more = (np.ascontiguousarray(a) for a in integers.T)
         wrong = np.flatnonzero(status == BAD_INPUT)
         if wrong.size:
             raise self._inputs.refusal(self.family.select(self.family.vectors(parameters), wrong[:1]))
@@ -295,6 +296,7 @@ class CompiledSolver:
             ray_y=ray_y,
             time=clock.elapsed(),
             outside=None if seen is None else np.asarray(outside, bool),
+            changes=more[0] if more else np.full(len(status), -1),
             layout=self._layout,
         )
 

@@ -70,6 +70,11 @@ class Condensation:
         return self.N.shape[1]
 
     @property
+    def slots(self) -> int:
+        """How many inequalities can be active and independent of each other."""
+        return min(self.A.shape)
+
+    @property
     def rows_are_coordinates(self) -> bool:
         """Whether the rows of a point, once the equalities hold, are all that is needed for its coordinates."""
         return self.alike == self.free and (self.normal is not None or not self.equalities.size)

@@ -12,6 +12,7 @@ _TYPES = {"qp": "qp.h", "condensed": "condensed.h", "conic": "conic.h"}
 
 def header_source(problem: Problem, precision: str, least_eps: float, spare: bool) -> str:
     """The header with the prefix `longstep`."""
+    features = {"LADDER": problem.rungs is not None, "FINISH": problem.finish is not None}
     width = 8 if precision == "double" else 4
     semidefinite = () if problem.cones is None else problem.cones.semidefinite
     m, rows = problem.constraints, problem.A.shape[0]
@@ -49,7 +50,7 @@ def header_source(problem: Problem, precision: str, least_eps: float, spare: boo
             f"#define LONGSTEP_MATRIX_ {max((k * k for k in semidefinite), default=1)}\n",
             _names(problem),
             emit.part("common.h"),
-            emit.part("result.h") + emit.kept(emit.part(_TYPES[problem.kind]), LADDER=problem.rungs is not None),
+            emit.kept(emit.part("result.h") + emit.part(_TYPES[problem.kind]), **features),
             emit.part("functions.h"),
             "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
         ]
@@ -68,6 +69,7 @@ def _condensed_sizes(problem: Problem, width: int) -> list[str]:
     return [
         f"#define LONGSTEP_FREE_ {emit.vector_length(c.free, width)}",
         f"#define LONGSTEP_INNER_ {emit.vector_length(c.inner.size, width)}",
+        *([] if problem.finish is None else [f"#define LONGSTEP_SLOTS_ {emit.vector_length(c.slots, width)}"]),
     ]
 
 

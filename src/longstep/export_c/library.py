@@ -43,6 +43,8 @@ class Library:
         self.n, self.m, self.size = code.problem.n, code.problem.constraints, code.problem.size
         self.rows = max(self.m, 1)
         self.reals = self.n + 2 * self.rows + 3
+        # Status, iterations, safeguarded and outside, and with a finish the changes.
+        self.integers = 4 if code.problem.finish is None else 5
         n, m, rows = self.n, self.m, self.rows
         self.cuts = slice(0, n), slice(n, n + m), slice(n + rows, n + rows + m), n + 2 * rows
         self.path, pointer = path, ctypes.c_void_p
@@ -66,10 +68,10 @@ class Library:
         self.workspace_bytes, self.result_bytes = (int(function()) for function in sizes)
 
     def split(self, results: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The real numbers and the integers (status, iterations, safeguarded, outside) of result structs (N, bytes)."""
+        """The real numbers and the integers of result structs (N, bytes)."""
         width = self.reals * self.dtype.itemsize
         reals = np.ascontiguousarray(results[..., :width]).view(self.dtype)
-        return reals, np.ascontiguousarray(results[..., width : width + 16]).view(np.int32)
+        return reals, np.ascontiguousarray(results[..., width : width + 4 * self.integers]).view(np.int32)
 
 
 class Slot:
@@ -88,7 +90,7 @@ class Slot:
         self.result_at = ctypes.c_void_p(self.result.ctypes.data)
         width = library.reals * library.dtype.itemsize
         self.reals = self.result[:width].view(library.dtype)
-        self.integers = self.result[width : width + 16].view(np.int32)
+        self.integers = self.result[width : width + 4 * library.integers].view(np.int32)
         # Where a warm start goes: x, y and s in a row.
         sizes = (library.n, library.m, library.m)
         self.start = np.zeros(sum(sizes), library.dtype)

@@ -36,6 +36,7 @@ class Generated(Protocol):
     schedule: Schedule
     plan: Plan
     ladder: LadderUse
+    finish: int | None
     seen: Seen | None
 
     def content_hash(self) -> str:
@@ -107,6 +108,7 @@ class Problem:
     tolerance: Callable[[float], float]
     base: Float[np.ndarray, " size"]
     condensed: Condensation | None = None
+    finish: int | None = None
 
     def gram(self, g: int) -> sp.csr_array:
         """The matrix that the steps with factor g solve with."""
@@ -237,7 +239,8 @@ def _qp(solver: Generated, family: QP, working: Any = None) -> Problem:
 def _condensed(solver: Generated, family: QP) -> Problem:
     """The program in all its unknowns and rows, for checks, and what the steps are taken in."""
     whole = _qp(solver, family, eliminated(family))
-    return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=condense(whole))
+    made = condense(whole)
+    return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=made, finish=solver.finish)
 
 
 def _conic(solver: Generated, family: Conic) -> Problem:

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..cones.product import Cones
+from ..engine.finish import ACCURACY, DEPENDENT, OUTER, ROUNDING, finish_tables, most_changes
 from . import emit
 from .condensation import Condensation
 from .linear import Linear
@@ -83,6 +84,7 @@ def has(problem: Problem) -> dict[str, bool]:
         "METRIC": problem.metric is not None,
         "LADDER": problem.rungs is not None,
         "CONDENSED": problem.condensed is not None,
+        "FINISH": problem.finish is not None,
     }
 
 
@@ -207,6 +209,29 @@ def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str
         "" if c.rows_are_coordinates else product("multiply_back", sp.csr_array(np.linalg.pinv(c.N)), precision),
         _free_rows(problem, precision),
         condensed_load(problem, c, rows, precision),
+        *([] if problem.finish is None else _finish(c, problem.finish, precision)),
+    ]
+
+
+def _finish(c: Condensation, after: int, precision: str) -> list[str]:
+    """What the finish computes with: the inverse of P, or of P and a proximal term, and what comes of it."""
+    made = finish_tables(c.P, c.A, c.N.T @ c.N)
+    sizes = {
+        "SLOTS": c.slots,
+        "MOST_CHANGES": most_changes(c.slots),
+        "FINISH_AFTER": after,
+        "FINISH_OUTER": OUTER,
+        "FINISH_CORRECTIONS": 6 if made.delta else 3,
+        "PROXIMAL": int(made.delta > 0),
+    }
+    scalars = {"DEPENDENT": DEPENDENT, "FINISH_ROUNDING": ROUNDING, "FINISH_ACCURACY": ACCURACY}
+    vectors = {"gram": made.gram, "spread": made.spread, "one_over_root": 1 / made.root}
+    return [
+        *(f"#define {name} {value}" for name, value in sizes.items()),
+        *(f"#define {name} {emit.number(value, precision)}" for name, value in scalars.items()),
+        *(emit.reals(name, value, precision) for name, value in vectors.items()),
+        product("multiply_inverse", sp.csr_array(made.inverse), precision),
+        product("multiply_proximal", sp.csr_array(made.delta * (c.N.T @ c.N)), precision) if made.delta else "",
     ]
 
 

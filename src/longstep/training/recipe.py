@@ -110,6 +110,12 @@ class Recipe:
     # Stands for a logarithm that overflowed: worse than any that did not, and finite, as a line search wants it.
     overflow: Positive = 1e4
 
+    # ── The finish ──
+    # It is tried after so many steps, on so many instances at most; only where it succeeds on this share of them.
+    finish_marks: tuple[Size, ...] = (0, 3, 5, 10, 15, 20, 30, 50)
+    finish_instances: Count = 100
+    finish_share: Share = 0.9
+
     # ── The algorithm, where there are several ──
     # Mean log errors that differ by less are alike.
     form_margin: Amount = 0.5

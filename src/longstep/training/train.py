@@ -20,6 +20,7 @@ from .checkpoint import Checkpoint
 from .closed_form.spectrum import Gaussian
 from .closed_form.train import closed_form
 from .constant import search_constant
+from .finish import learn_finish
 from .instances import Instances, Start, gather, training_split
 from .joint import learn_jointly
 from .learner import Learner, Report
@@ -211,6 +212,11 @@ class _Course:
             dtype=str(instances.task.family.dtype),
             gradient_pieces=learner.memory_pieces,
         )
+        journal.say("when to finish")
+        assert about.split is not None
+        steps = learn_finish(about.family, training, about.split.parameters, settings.recipe)
+        if steps is not None:
+            training.record["finish"] = steps
         journal.checkpoint.finish(training.to_json())
         return training
 

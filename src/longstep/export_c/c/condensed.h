@@ -4,6 +4,19 @@ typedef struct {
     longstep_real s[LONGSTEP_INNER_], pulled[LONGSTEP_INNER_], rest[LONGSTEP_FREE_], stamp;
 } longstep_state;
 
+#if FINISH
+typedef struct {
+    longstep_real K[LONGSTEP_SLOTS_][LONGSTEP_SLOTS_];
+    longstep_real y[LONGSTEP_SLOTS_], target[LONGSTEP_SLOTS_], h[LONGSTEP_SLOTS_], w[LONGSTEP_SLOTS_];
+    longstep_real g[LONGSTEP_INNER_], s[LONGSTEP_INNER_], noise[LONGSTEP_INNER_];
+    longstep_real v[LONGSTEP_FREE_], center[LONGSTEP_FREE_];
+    longstep_state kept;
+    longstep_residuals judged;
+    int32_t row[LONGSTEP_SLOTS_], side[LONGSTEP_SLOTS_];
+    int32_t count, changes, next, exact;
+} longstep_finish_space;
+#endif
+
 /* All memory that a solve needs. It holds nothing between solves: any number of them may be used at once. */
 typedef struct {
     longstep_real q[LONGSTEP_UNKNOWNS_], l[LONGSTEP_ROWS_], u[LONGSTEP_ROWS_];
@@ -33,5 +46,8 @@ typedef struct {
     int32_t place, moves;
     longstep_real fallen, mark;
     longstep_real split[3];
+#endif
+#if FINISH
+    longstep_finish_space finish;
 #endif
 } longstep_workspace;

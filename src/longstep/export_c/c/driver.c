@@ -194,11 +194,18 @@ static void check(longstep_workspace *work, const longstep_settings *settings, i
     work->iterations = work->k;
 }
 
+#if FINISH
+${finish}
+#endif
 /* Blocks of steps, a check after each, in one phase of the schedule. */
 static void phase(longstep_workspace *work, const longstep_settings *settings, int32_t end, int steady)
 {
     while (work->k < end && work->status == LONGSTEP_RUNNING) {
+#if FINISH
+        const int32_t next = work->finish.next, left = (next > work->k && next < end ? next : end) - work->k;
+#else
         const int32_t left = end - work->k;
+#endif
         const int32_t last = work->k + (settings->check_every < left ? settings->check_every : left) - 1;
         while (work->k < last) {
             if (steady) stay(work);
@@ -213,6 +220,9 @@ static void phase(longstep_workspace *work, const longstep_settings *settings, i
         }
         ++work->k;
         check(work, settings, steady);
+#if FINISH
+        if (work->status == LONGSTEP_RUNNING && work->k == work->finish.next) attempt(work, settings);
+#endif
     }
 }
 
@@ -225,6 +235,10 @@ static longstep_status prepare(longstep_workspace *work, const longstep_settings
     work->place = HORIZON;
     work->moves = 0;
     work->fallen = work->mark = (real)INFINITY;
+#endif
+#if FINISH
+    work->finish.exact = -1;
+    work->finish.next = start == NULL ? FINISH_AFTER : 0;
 #endif
     work->status = LONGSTEP_BAD_INPUT;
     work->first = start != NULL && !LONGSTEP_WARM ? HORIZON : 0;
@@ -242,10 +256,9 @@ static longstep_status prepare(longstep_workspace *work, const longstep_settings
     return LONGSTEP_RUNNING;
 }
 
-longstep_status longstep_begin(longstep_workspace *work, const longstep_settings *settings, const real *parameter,
-                               const longstep_start *start)
+/* Judge the start. */
+static void look(longstep_workspace *work, const longstep_settings *settings)
 {
-    if (prepare(work, settings, parameter, start) != LONGSTEP_RUNNING) return (longstep_status)work->status;
 #if SAFEGUARD
     watch(work);
 #endif
@@ -253,13 +266,23 @@ longstep_status longstep_begin(longstep_workspace *work, const longstep_settings
     if (!work->fresh && is_far(work, settings)) {
         work->best_violation = (real)INFINITY;
         owe(work);
-        return LONGSTEP_RUNNING;
+        return;
     }
 #endif
     const real v = violation(judged(work), settings);
     work->best_violation = v <= REAL_MAX ? v : (real)INFINITY;
     keep_best(work);
     if (v <= 1) work->status = LONGSTEP_SOLVED;
+}
+
+longstep_status longstep_begin(longstep_workspace *work, const longstep_settings *settings, const real *parameter,
+                               const longstep_start *start)
+{
+    if (prepare(work, settings, parameter, start) != LONGSTEP_RUNNING) return (longstep_status)work->status;
+    look(work, settings);
+#if FINISH
+    if (work->status == LONGSTEP_RUNNING && work->finish.next == 0) attempt(work, settings);
+#endif
     return (longstep_status)work->status;
 }
 
@@ -282,6 +305,9 @@ static longstep_status report(longstep_workspace *work, longstep_result *result)
     result->iterations = work->iterations;
     result->safeguarded = work->failures > 0;
     result->outside = work->outside;
+#if FINISH
+    result->changes = work->finish.exact;
+#endif
     return (longstep_status)work->status;
 }
 

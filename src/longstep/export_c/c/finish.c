@@ -1,0 +1,309 @@
+
+/* The finish: from the active set of the state to the exact point. With K the inverse of H over the active rows, bounds t
+ * and g the values where nothing is active, the multipliers are K (g - t) and the values g - H y. Rows whose multiplier
+ * would get the wrong sign leave on the way there, then the row that is violated most enters, until none is: each change
+ * raises the dual objective. */
+
+/* w = K h for the row that is to enter; what is left of its own entry of H. */
+static real column_of(longstep_finish_space *f, int32_t row)
+{
+    const real *restrict H = gram + (size_t)row * INNER;
+    real rest = H[row];
+    for (int32_t a = 0; a < f->count; ++a) f->h[a] = H[f->row[a]];
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real *restrict K = f->K[a];
+        real sum = 0;
+        for (int32_t b = 0; b < f->count; ++b) sum += K[b] * f->h[b];
+        f->w[a] = sum;
+    }
+    for (int32_t a = 0; a < f->count; ++a) rest -= f->h[a] * f->w[a];
+    return rest;
+}
+
+static void enter(longstep_finish_space *f, int32_t row, int32_t side, real rest, real y)
+{
+    const int32_t last = f->count++;
+    const real corner = 1 / rest;
+    for (int32_t a = 0; a < last; ++a) {
+        real *restrict K = f->K[a];
+        const real scaled = f->w[a] * corner;
+        for (int32_t b = 0; b < last; ++b) K[b] += scaled * f->w[b];
+        K[last] = f->K[last][a] = -scaled;
+    }
+    f->K[last][last] = corner;
+    f->row[last] = row;
+    f->side[last] = side;
+    f->y[last] = y;
+}
+
+static void leave(longstep_finish_space *f, int32_t slot)
+{
+    const int32_t last = --f->count;
+    const real corner = 1 / f->K[slot][slot];
+    for (int32_t b = 0; b <= last; ++b) f->h[b] = f->K[slot][b];
+    for (int32_t a = 0; a <= last; ++a) {
+        real *restrict K = f->K[a];
+        const real scaled = f->h[a] * corner;
+        for (int32_t b = 0; b <= last; ++b) K[b] -= scaled * f->h[b];
+    }
+    /* The last one takes the place. */
+    for (int32_t b = 0; b <= last; ++b) f->K[slot][b] = f->K[last][b];
+    for (int32_t a = 0; a <= last; ++a) f->K[a][slot] = f->K[a][last];
+    f->row[slot] = f->row[last];
+    f->side[slot] = f->side[last];
+    f->y[slot] = f->y[last];
+}
+
+static real bound_of(const longstep_workspace *work, int32_t row, int32_t side)
+{
+    return side > 0 ? work->u[EQUALITIES + row] : work->l[EQUALITIES + row];
+}
+
+/* The rows that the multipliers name, without those that depend on others. */
+static void seed(longstep_workspace *work)
+{
+    longstep_finish_space *const f = &work->finish;
+    f->count = f->changes = 0;
+    for (int32_t i = 0; i < INNER; ++i) {
+        const real y = cut(work->state.y[i], work->l[EQUALITIES + i], work->u[EQUALITIES + i]);
+        if (y == 0 || f->count == SLOTS) continue;
+        const real rest = column_of(f, i);
+        if (rest > DEPENDENT * gram[(size_t)i * INNER + i]) enter(f, i, y > 0 ? 1 : -1, rest, y);
+    }
+}
+
+/* The multipliers of the set, in `target`; the slot of the first that would lose its sign on the way there, or -1. */
+static int32_t blocked_by(longstep_workspace *work, real *length)
+{
+    longstep_finish_space *const f = &work->finish;
+    int32_t slot = -1;
+    for (int32_t a = 0; a < f->count; ++a) f->h[a] = f->g[f->row[a]] - bound_of(work, f->row[a], f->side[a]);
+    *length = 1;
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real *restrict K = f->K[a];
+        real sum = 0;
+        for (int32_t b = 0; b < f->count; ++b) sum += K[b] * f->h[b];
+        f->target[a] = sum;
+    }
+#if PROXIMAL
+    /* H has entries of very different sizes then: what the updates of K have lost is made up for. */
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real *restrict H = gram + (size_t)f->row[a] * INNER;
+        real sum = f->h[a];
+        for (int32_t b = 0; b < f->count; ++b) sum -= H[f->row[b]] * f->target[b];
+        f->w[a] = sum;
+    }
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real *restrict K = f->K[a];
+        real sum = 0;
+        for (int32_t b = 0; b < f->count; ++b) sum += K[b] * f->w[b];
+        f->target[a] += sum;
+    }
+#endif
+    for (int32_t a = 0; a < f->count; ++a) {
+        if (f->side[a] * f->target[a] >= 0) continue;
+        const real ratio = f->y[a] / (f->y[a] - f->target[a]);
+        if (slot < 0 || ratio < *length) {
+            *length = ratio;
+            slot = a;
+        }
+    }
+    return slot;
+}
+
+/* The row that is violated most, in the norm of the dual; -1 where none is. */
+static int32_t violated(longstep_workspace *work)
+{
+    longstep_finish_space *const f = &work->finish;
+    const real *restrict l = work->l + EQUALITIES, *restrict u = work->u + EQUALITIES;
+    real *restrict s = f->s;
+    real most = 0;
+    int32_t row = -1;
+    memcpy(s, f->g, sizeof f->s);
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real *restrict H = gram + (size_t)f->row[a] * INNER;
+        const real y = f->y[a];
+        for (int32_t i = 0; i < INNER; ++i) s[i] -= H[i] * y;
+    }
+    for (int32_t a = 0; a < f->count; ++a) s[f->row[a]] = bound_of(work, f->row[a], f->side[a]);
+    for (int32_t i = 0; i < INNER; ++i) {
+        const real outside = larger(s[i] - u[i], l[i] - s[i]);
+        if (outside > f->noise[i] && outside * one_over_root[i] > most) {
+            most = outside * one_over_root[i];
+            row = i;
+        }
+    }
+    return row;
+}
+
+/* A row that depends on the set takes the place of another: on this way all values stay, until a multiplier is zero. */
+static int exchange(longstep_finish_space *f, int32_t row, int32_t sign)
+{
+    real length = (real)INFINITY, most = 0;
+    int32_t slot = -1;
+    for (int32_t a = 0; a < f->count; ++a) most = larger(most, magnitude(f->w[a]));
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real way = -f->w[a] * sign;
+        /* Nor those that only rounding moves. */
+        if (f->side[a] * way >= -DEPENDENT * most) continue;
+        const real limit = f->y[a] / -way;
+        if (slot < 0 || limit < length) {
+            length = limit;
+            slot = a;
+        }
+    }
+    if (slot < 0) return 0;
+    for (int32_t a = 0; a < f->count; ++a) f->y[a] -= length * f->w[a] * sign;
+    leave(f, slot);
+    const real rest = column_of(f, row);
+    if (!(rest > DEPENDENT * gram[(size_t)row * INNER + row])) return 0;
+    enter(f, row, sign, rest, length * sign);
+    return 1;
+}
+
+/* Changes until the set is optimal, or no more can be made; whether it came to that. */
+static int search(longstep_workspace *work)
+{
+    longstep_finish_space *const f = &work->finish;
+    for (; f->changes < MOST_CHANGES; ++f->changes) {
+        real length;
+        const int32_t slot = blocked_by(work, &length);
+        for (int32_t a = 0; a < f->count; ++a)
+            f->y[a] = slot < 0 ? f->target[a] : f->y[a] + length * (f->target[a] - f->y[a]);
+        if (slot >= 0) {
+            leave(f, slot);
+            continue;
+        }
+        const int32_t row = violated(work);
+        if (row < 0) return 1;
+        const int32_t sign = f->s[row] > work->u[EQUALITIES + row] ? 1 : -1;
+        const real rest = column_of(f, row);
+        if (f->count < SLOTS && rest > DEPENDENT * gram[(size_t)row * INNER + row]) enter(f, row, sign, rest, 0);
+        /* Nothing can leave: the instance has no solution, or what is violated is rounding. The point will tell. */
+        else if (!exchange(f, row, sign)) return 1;
+    }
+    return 0;
+}
+
+/* g, and where v is without active rows; with a proximal term, around a center. */
+static void unconstrained(longstep_workspace *work, const real *restrict center)
+{
+    longstep_finish_space *const f = &work->finish;
+    real *restrict cost = work->columns;
+#if PROXIMAL
+    multiply_proximal(center, cost);
+    for (int32_t i = 0; i < N; ++i) cost[i] = work->cost[i] - cost[i];
+#else
+    (void)center;
+    memcpy(cost, work->cost, sizeof work->cost);
+#endif
+    multiply_inverse(cost, f->v);
+    for (int32_t i = 0; i < N; ++i) f->v[i] = -f->v[i];
+    multiply_A(f->v, f->g);
+    for (int32_t i = 0; i < INNER; ++i) {
+        f->g[i] += work->level[i];
+        f->noise[i] = FINISH_ROUNDING * (1 + magnitude(work->level[i]) + magnitude(f->g[i]));
+    }
+}
+
+/* One correction of v and of the multipliers by what is left of the set's conditions of optimality. */
+static void correct(longstep_workspace *work)
+{
+    longstep_finish_space *const f = &work->finish;
+    real *restrict slope = work->columns, *restrict pull = work->more_columns, *restrict value = work->rows;
+    real *restrict full = work->more_rows;
+    memset(full, 0, sizeof work->more_rows);
+    for (int32_t a = 0; a < f->count; ++a) full[f->row[a]] = f->y[a];
+    multiply_reduced(f->v, slope);
+    multiply_At(full, pull);
+    for (int32_t i = 0; i < N; ++i) slope[i] += work->cost[i] + pull[i];
+    multiply_A(f->v, value);
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real *restrict spread_a = spread + (size_t)f->row[a] * N;
+        real sum = work->level[f->row[a]] + value[f->row[a]] - bound_of(work, f->row[a], f->side[a]);
+        for (int32_t i = 0; i < N; ++i) sum -= spread_a[i] * slope[i];
+        f->h[a] = sum;
+    }
+    multiply_inverse(slope, pull);
+    for (int32_t i = 0; i < N; ++i) f->v[i] -= pull[i];
+    for (int32_t a = 0; a < f->count; ++a) {
+        const real *restrict K = f->K[a], *restrict spread_a = spread + (size_t)f->row[a] * N;
+        real sum = 0;
+        for (int32_t b = 0; b < f->count; ++b) sum += K[b] * f->h[b];
+        f->y[a] += sum;
+        for (int32_t i = 0; i < N; ++i) f->v[i] -= spread_a[i] * sum;
+    }
+}
+
+/* The point of the set as the state, judged: its largest residual in units of 1e-9 and of the tolerances. */
+static real placed(longstep_workspace *work, const longstep_settings *settings)
+{
+    longstep_finish_space *const f = &work->finish;
+    longstep_state *const state = &work->state;
+    longstep_settings strict = *settings;
+    strict.eps_abs = strict.eps_rel = FINISH_ACCURACY;
+    memcpy(state->v, f->v, sizeof state->v);
+    multiply_A(f->v, state->z);
+    for (int32_t i = 0; i < INNER; ++i) {
+        state->z[i] += work->level[i];
+        state->y[i] = 0;
+    }
+    for (int32_t a = 0; a < f->count; ++a) {
+        state->y[f->row[a]] = f->y[a];
+        state->z[f->row[a]] = bound_of(work, f->row[a], f->side[a]);
+    }
+    work->fresh = 0;
+    const longstep_residuals *const r = judged(work);
+    return larger(violation(r, settings), violation(r, &strict));
+}
+
+/* Try the state's active set. Where that does not lead to an exact point, all is as it was before. */
+static void attempt(longstep_workspace *work, const longstep_settings *settings)
+{
+    longstep_finish_space *const f = &work->finish;
+    const int32_t fresh = work->fresh, k = work->k;
+    real v = (real)INFINITY;
+    f->next = 2 * k > FINISH_AFTER ? 2 * k : FINISH_AFTER;
+    if (f->next < 1) f->next = 1;
+    memcpy(&f->kept, &work->state, sizeof f->kept);
+    f->judged = work->residuals;
+    unconstrained(work, work->state.v);
+    seed(work);
+    int found = search(work);
+#if PROXIMAL
+    memcpy(f->center, work->state.v, sizeof f->center);
+    for (int32_t outer = 0; found && outer <= FINISH_OUTER; ++outer) {
+        if (outer) {
+            unconstrained(work, f->center);
+            found = search(work);
+        }
+        memcpy(f->v, f->center, sizeof f->v);
+        for (int again = 0; found && again < FINISH_CORRECTIONS; ++again) correct(work);
+        if (found) v = placed(work, settings);
+        /* A thousandth of what is asked for: the rest is rounding. */
+        if (v <= (real)1e-3) break;
+        memcpy(f->center, f->v, sizeof f->center);
+    }
+#else
+    if (found) {
+        for (int32_t a = 0; a < f->count; ++a) {
+            const real *restrict spread_a = spread + (size_t)f->row[a] * N;
+            for (int32_t i = 0; i < N; ++i) f->v[i] -= spread_a[i] * f->y[a];
+        }
+        for (int again = 0; again < FINISH_CORRECTIONS && !(v <= 1); ++again) {
+            correct(work);
+            v = placed(work, settings);
+        }
+    }
+#endif
+    if (v <= 1) {
+        work->status = LONGSTEP_SOLVED;
+        work->best_violation = v;
+        f->exact = f->changes;
+        keep_best(work);
+        return;
+    }
+    memcpy(&work->state, &f->kept, sizeof f->kept);
+    work->residuals = f->judged;
+    work->fresh = fresh;
+}

@@ -1,0 +1,41 @@
+"""When the finish is first tried: after the steps with which a solve costs least."""
+
+from typing import Any
+
+import numpy as np
+
+from ..engine.finish import can_finish
+from ..families.quadratic_program import QP
+from ..solver import Solver
+from .recipe import Recipe
+from .record import Training
+
+
+def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recipe) -> int | None:
+    """The number of steps that costs least on instances, their mean and their slow ones alike; None without a finish.
+
+    A step costs what its products do. A change of the active set costs the multipliers of all its rows and the values
+    of all inequalities, and so does every row that the set begins with.
+    """
+    if not can_finish(family):
+        return None
+    assert isinstance(family, QP)
+    solver = Solver(family, training, finish=0)
+    count = family.count(parameters)
+    some = family.select(parameters, np.linspace(0, count - 1, min(count, recipe.finish_instances)).astype(int))
+    rows = int(np.sum(~np.asarray(family.equality)))
+    free = family.n - int(np.sum(np.asarray(family.equality)))
+    costs: dict[int, float] = {}
+    for steps in sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True):
+        solver.finish = steps
+        found = solver.solve_batch(some, eps_abs=1e-9, eps_rel=1e-9, max_iter=steps)
+        if not np.mean(found.exact) >= recipe.finish_share:
+            continue
+        active = np.count_nonzero(np.asarray(found.y), axis=1)
+        change = 6 * active**2 + 2 * rows * active + 2 * rows
+        each = steps * (2 * free**2 + 4 * rows * free) + (found.changes + active / 3) * change
+        costs[steps] = float(np.mean(each) + np.quantile(each, 0.95))
+        # Fewer steps leave more changes: once these cost more, they will.
+        if costs[steps] > 2 * min(costs.values()):
+            break
+    return min(costs, key=lambda steps: costs[steps]) if costs else None
