@@ -273,7 +273,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["jax", pytest.param("float32", marks=pytest.mark.slow), "c", "c float"])
 def test_errors_are_of_the_points_that_solve_returns(kind):
     solver = KINDS[kind]()
     history = solver.run(PARAMETERS, 14)

@@ -41,6 +41,7 @@ def outcome(count: int) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_several_devices_give_what_one_gives():
     one, four = outcome(1), outcome(4)
     assert (four["devices"], four["workers"]) == (4, 1)

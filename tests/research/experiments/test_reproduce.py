@@ -19,7 +19,7 @@ from longstep.research.experiments.parts import Parts
 from longstep.research.experiments.reproduce import NAMES, reproduce
 
 # One experiment of each kind by default: in closed form and learned. The others are much like them.
-QUICK = ("ridge", "kalman")
+QUICK = ("ridge",)
 SOME = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES]
 IID = [name for name in NAMES if name != "kalman"]
 CONSTRAINED = ("deblurring", "kalman", "maxcut")
