@@ -65,6 +65,8 @@ def test_from_a_sampler(problem, learned, tmp_path):
     assert report.certificate is not None
     report.certificate.verify(solver, report.data.validation)
     assert "unseen instances" in str(report)
+    assert solver.finish == report.training.record["finish"]
+    assert re.search(r"Exact to rounding after \d+ steps and at most \d+ changes .*: 8 of 8 test", str(report))
     values = {"c": [1.0, -2.0, 0.5], "low": -1.2}
     solution = solver.solve(values, eps_abs=1e-9, eps_rel=1e-9)
     for name, value in values.items():
@@ -338,3 +340,14 @@ def test_large_matrices_are_checked_without_their_eigenvalues(density):
     assert least < -1e-3 * float(abs(P).max())
     with pytest.raises(ValueError, match="P is indefinite"):
         check_convex("P", bent)
+
+
+def test_training_instances_without_a_solution_are_left_out():
+    family = ls.QP(np.eye(2), np.vstack([np.eye(2), np.eye(2)]), q=np.zeros(2), l=np.zeros(4), u=np.ones(4))
+    u = np.ones((6, 4))
+    u[2, 2:] = -1.0
+    l = np.where(u < 0, -2.0, 0.0)
+    notes, parameters = [], {"train": {"q": np.random.default_rng(0).normal(size=(6, 2)), "l": l, "u": u}}
+    data, _ = _referenced(family, parameters, notes, iid=True, cache=False, progress=False)
+    assert len(data.train) == 5
+    assert notes[0].startswith("1 of 6 training instances have no solution and were left out")

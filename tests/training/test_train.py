@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import longstep as ls
+from longstep.algorithms.condensed import Condensed
 from longstep.data.dataset import Split
 from longstep.families.point import Point
 from longstep.research.experiments import kalman, quadcopter
@@ -23,10 +24,10 @@ from longstep.training import steady as steady_module
 from longstep.training.instances import gather
 from longstep.training.losses import resolve_loss
 from longstep.training.program import Program
-from longstep.training.recipe import Recipe
+from longstep.training.recipe import DEFAULT, Recipe
 from longstep.training.unknowns import Part, Unknowns
 
-from ..helpers import CASES, Case
+from ..helpers import CASES, Case, random_qp
 
 
 def conic_case():
@@ -443,3 +444,20 @@ def test_bad_data_are_refused():
         ls.train(case.family, ls.Dataset([replace(split(case), name="mine")]), **QUIET)
     with pytest.raises(ValueError, match="nothing below zero"):
         ls.Loss(distance=-1.0)
+
+
+def test_of_several_algorithms_the_same_is_kept_from_the_cache(tmp_path):
+    P, q, A, l, u = random_qp(5, equalities=3)
+    family = ls.QP(P, A, q=q, l=l, u=u)
+    parameters = {"q": q + 0.3 * np.random.default_rng(1).normal(size=(5, len(q)))}
+    options = {"horizon": 3, "block": 3, "iterations": 4, "candidates": 6, "starts": 1, "metric": False}
+    forms = [Condensed(), ls.OSQP()]
+    known = [
+        ls.train(family, parameters, algorithm=form, cache=tmp_path / "c", progress=False, **options) for form in forms
+    ]
+    levels = [training.record["parts"][0]["loss"] for training in known]
+    wanted = forms[0] if levels[0] <= levels[1] + DEFAULT.form_margin else forms[1]
+    for _ in range(2):
+        chosen = ls.train(family, parameters, algorithm=forms, cache=tmp_path / "c", progress=False, **options)
+        assert type(chosen.algorithm) is type(wanted)
+        assert chosen.schedule == known[forms.index(wanted)].schedule

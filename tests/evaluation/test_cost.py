@@ -1,0 +1,70 @@
+"""What a user pays, and what is kept and advised by it."""
+
+import re
+
+import numpy as np
+import pytest
+
+import longstep as ls
+from longstep.evaluation.cost import Cost, Costs, choose_solver, package_cost, solver_cost
+
+from ..helpers import random_qp
+
+
+def cost(name, iterations, done=True, eps=1e-3):
+    iterations = np.asarray(iterations)
+    return Cost(name, eps, iterations, np.broadcast_to(np.asarray(done), iterations.shape), 0.0)
+
+
+def both(name, iterations, done=True):
+    return [cost(name, iterations, done, eps) for eps in (1e-3, 1e-6)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "ours", "theirs", "words"),
+    [
+        ("learned", ([10, 20], True), ([40, 90], True), r"Use the learned solver; it takes 4.* times fewer steps"),
+        ("learned", ([10, 20], [True, False]), ([40, 90], True), r"Use the osqp package: it solves 2 instances"),
+        ("learned", ([50, 99], True), ([40, 90], True), r"Use the osqp package, which takes no more steps here"),
+        ("best constant with ladder", ([10, 20], True), ([40, 90], True), r"no learned schedule is better"),
+    ],
+)
+def test_the_verdict(kept, ours, theirs, words):
+    costs = Costs((*both(kept, *ours), *both("osqp package", *theirs)))
+    assert re.search(words, costs.verdict), costs.verdict
+
+
+def test_tolerances_that_nobody_reached_are_told():
+    costs = Costs((*both("learned", [10, 20], [True, False]), *both("defaults", [10, 20], [True, False])))
+    assert len(costs.unreached) == 2
+    assert costs.unreached[0].startswith("1 of 2 instances did not reach 0.001")
+    assert not Costs((*both("learned", [1, 2], [True, False]), *both("defaults", [1, 2]))).unreached
+
+
+def instances():
+    P, q, A, l, u = random_qp(3, equalities=2)
+    family = ls.QP(P, A, q=q, l=l, u=u)
+    return family, {"q": q + 0.1 * np.random.default_rng(0).normal(size=(6, len(q)))}
+
+
+def test_none_is_kept_that_leaves_instances_unsolved():
+    family, data = instances()
+    hopeless = ls.Solver(family, rho_ineq=1e-6, rho_eq=1e-6, ladder=False)
+    candidates = [hopeless, ls.Solver(family)]
+    unsolved = [solver_cost("", solver, data, 1e-6).unsolved for solver in candidates]
+    assert unsolved[0] > unsolved[1] == 0
+    assert choose_solver(candidates, data) == 1
+
+
+def test_what_is_exact_at_once_is_kept():
+    family, data = instances()
+    assert choose_solver([ls.Solver(family, finish=3), ls.Solver(family, rho_ineq=1.0)], data) == 0
+
+
+def test_costs_are_the_packages_own():
+    family, data = instances()
+    theirs, ours = package_cost(family, data, 1e-3), solver_cost("", ls.Solver(family), data, 1e-3)
+    assert theirs is not None
+    assert theirs.unsolved == ours.unsolved == 0
+    assert theirs.iterations.min() > 0
+    assert package_cost(ls.Quadratic(np.eye(2), q=np.zeros(2)), np.zeros((1, 0)), 1e-3) is None
