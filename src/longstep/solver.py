@@ -392,6 +392,8 @@ class Solver:
         progress, exact = jitted.opened(key, leaves, encoded, start, limits), None
         # No step yet: this compiles, where it must, before the clock is started.
         progress = jitted.advanced(key, leaves, encoded, progress, limits, first, 0)
+        if clock.limit is not None and self.finish is not None:
+            self._finisher.compile(encoded, jitted.reached(key, leaves, encoded, progress), limits)
         clock.start()
         attempt = self.finish if start is None or self.finish is None else 0
         k, chunk = 0, max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), 20)

@@ -132,6 +132,15 @@ def test_instances_that_end_before_are_left_alone():
     assert not solution.exact.any()
 
 
+def test_compiling_is_not_held_against_a_time_limit():
+    family, data = make_instances("definite", seed=5)
+    solver = ls.Solver(family, finish=4)
+    one = {name: value[0] for name, value in data.items()}
+    for found in (solver.solve(one, time_limit=5.0), solver.solve_batch(data, time_limit=5.0)):
+        assert np.all(found.solved)
+    assert solver._finisher._compiled == {1, 2}
+
+
 def test_infeasible_instances_are_not_finished():
     family, data = make_instances("definite")
     data["l"][:, ROWS], data["u"][:, ROWS] = 5.0, 6.0

@@ -40,6 +40,13 @@ class Finisher:
         leaves, structure = jax.tree.flatten(finish)
         self.width, self.axis = finish.width, axis
         self.leaves, self.key = tuple(leaves), Key(structure)
+        self._compiled: set[int] = set()
+
+    def compile(self, encoded: Any, point: Point, limits: Limits) -> None:
+        """Compile, where that was not done for one instance or for several, by a try that nothing comes of."""
+        if point.x.ndim not in self._compiled:
+            self(encoded, point, np.ones(point.x.shape[1:], bool), limits)
+            self._compiled.add(point.x.ndim)
 
     def __call__(self, encoded: Any, point: Point, running: np.ndarray, limits: Limits) -> Exact:
         """The exact points of those that have them, within the tolerances too."""
