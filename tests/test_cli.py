@@ -262,12 +262,12 @@ def test_info_knows_a_certificate_of_another_solver(folder, learned, tmp_path):
 
 def test_what_is_not_solved_has_an_exit_code_of_its_own(folder, learned, tmp_path):
     call = ("solve", learned[0], "--parameters", folder / "new.csv", "--out", tmp_path / "few.csv", "--json")
-    short = invoke(*call, "--max-iter", "1", "--eps-abs", "1e-12", "--eps-rel", "0")
+    short = invoke(*call, "--max-iter", "1", "--eps-abs", "1e-30", "--eps-rel", "0")
     assert short.exit_code == 3
     document = json.loads(short.stdout)
     assert document["statuses"] == {"iteration limit": 5}
     assert document["solved"] == 0
-    fixed = invoke(*call, "--steps", "1", "--eps-abs", "1e-12", "--eps-rel", "0")
+    fixed = invoke(*call, "--steps", "1", "--eps-abs", "1e-30", "--eps-rel", "0")
     assert fixed.exit_code == 0
     assert json.loads(fixed.stdout)["solved"] == 0
     with (tmp_path / "few.csv").open(newline="") as file:

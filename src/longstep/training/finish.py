@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.finish import can_finish
+from ..engine.finish import ACCURACY, can_finish
 from ..families.quadratic_program import QP
 from ..solver import Solver
 from .recipe import Recipe
@@ -28,13 +28,13 @@ def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recip
     costs: dict[int, float] = {}
     for steps in sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True):
         solver.finish = steps
-        found = solver.solve_batch(some, eps_abs=1e-9, eps_rel=1e-9, max_iter=steps)
+        found = solver.solve_batch(some, eps_abs=ACCURACY, eps_rel=ACCURACY, max_iter=steps)
         if not np.mean(found.exact) >= recipe.finish_share:
             continue
         active = np.count_nonzero(np.asarray(found.y), axis=1)
         change = 6 * active**2 + 2 * rows * active + 2 * rows
         each = steps * (2 * free**2 + 4 * rows * free) + (found.changes + active / 3) * change
-        costs[steps] = float(np.mean(each) + np.quantile(each, 0.95))
+        costs[steps] = float(np.mean(each) + np.quantile(each, recipe.finish_quantile))
         # Fewer steps leave more changes: once these cost more, they will.
         if costs[steps] > 2 * min(costs.values()):
             break

@@ -115,6 +115,8 @@ class Recipe:
     finish_marks: tuple[Size, ...] = (0, 3, 5, 10, 15, 20, 30, 50)
     finish_instances: Count = 100
     finish_share: Share = 0.9
+    # What these cost counts at the mean and at this quantile.
+    finish_quantile: Share = 0.95
 
     # ── The algorithm, where there are several ──
     # Mean log errors that differ by less are alike.
