@@ -7,6 +7,7 @@ import longstep as ls
 from longstep.algorithms.condensed import Condensed
 
 from ..engine.test_finish import CASES, make_instances, worst_condition
+from .test_export import CHECKED, run
 
 TIGHT = {"eps_abs": 1e-9, "eps_rel": 1e-9}
 
@@ -61,3 +62,15 @@ def test_a_try_that_fails_changes_nothing():
     np.testing.assert_array_equal(tried.status, without.status)
     np.testing.assert_array_equal(tried.iterations, without.iterations)
     np.testing.assert_allclose(tried.x, without.x, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["repeated rows", pytest.param("singular", marks=pytest.mark.slow)])
+def test_sanitizers_find_nothing(case, tmp_path):
+    family, data = make_instances(case)
+    solver = ls.Solver(family, algorithm=Condensed(), finish=5)
+    program = ls.generate_c(solver, tmp_path / "c", prefix="mpc").build(options=CHECKED)
+    for k in range(4):
+        parameter = np.concatenate([data[name][k] for name in "qlu"])
+        status, iterations, _ = run(program, parameter, tmp_path)
+        assert status == ls.Status.SOLVED
+        assert iterations <= 5
