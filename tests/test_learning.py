@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from scipy import stats
 
 import longstep as ls
+from longstep import learning
 from longstep._util import memory
 from longstep._util.memory import available
 from longstep.certificates.certificate import least_validation
@@ -351,3 +352,15 @@ def test_training_instances_without_a_solution_are_left_out():
     data, _ = _referenced(family, parameters, notes, iid=True, cache=False, progress=False)
     assert len(data.train) == 5
     assert notes[0].startswith("1 of 6 training instances have no solution and were left out")
+
+
+@pytest.mark.parametrize(("place", "kept"), [(2, "the best constant"), (3, "the defaults")])
+def test_what_is_kept_need_not_be_learned(place, kept, problem, monkeypatch):
+    monkeypatch.setattr(learning, "choose_solver", lambda solvers, parameters: place)
+    solver, report = ls.learn(problem, past(12), **QUICK)
+    assert (report.training.kept, report.training.record["kept"]) == (kept, kept)
+    assert len(solver.schedule) == 0
+    assert [e.name for e in report.evaluations][1:] == ["best constant", "defaults"]
+    assert report.costs is not None
+    assert "no learned schedule is better" in report.costs.verdict or "package" in report.costs.verdict
+    assert solver.solve({"c": [1.0, -2.0, 0.5], "low": -1.2}).solved

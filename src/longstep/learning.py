@@ -35,6 +35,7 @@ from .families.smooth import Quadratic
 from .report.learned import Report
 from .schedules.schedule import constant
 from .solver import Solver
+from .training.finish import first_try
 from .training.recipe import DEFAULT
 from .training.record import Training
 from .training.train import train
@@ -108,7 +109,7 @@ def learn(
     trained = train(family, data.train, algorithm=forms, **options)
     timing["training"] = perf_counter() - since
     since = perf_counter()
-    name, trained, solver = _select(family, trained, data.train.parameters if others is None else others)
+    name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
     timing["selection"] = perf_counter() - since
     since, steps = perf_counter(), max(2 * horizon, 100)
     methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
@@ -128,7 +129,7 @@ def learn(
                 f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}."
             )
     seconds = perf_counter() - begin
-    return solver, Report(model, data, trained, found, certificate, expected, notes, seconds, costs, timing)
+    return solver, Report(model, data, kept, found, certificate, expected, notes, seconds, costs, timing)
 
 
 def list_forms(family: Family) -> list[Algorithm]:
@@ -156,8 +157,9 @@ def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Tr
     if trained.algorithm.metric_groups(family) is None:
         return "learned", trained, Solver(family, trained)
     usual = default_algorithm(family)
-    defaults = replace(trained, algorithm=usual, schedule=constant(usual.hyperparameters(family)), kept="the defaults")
-    held = replace(trained, schedule=trained.constant, kept="the best constant")
+    settled = constant(usual.hyperparameters(family))
+    defaults = _keeping(replace(trained, algorithm=usual, schedule=settled, constant=settled), "the defaults")
+    held = _keeping(replace(trained, schedule=trained.constant), "the best constant")
     ladders: list[tuple[str, Training, LadderUse]] = [
         ("learned", trained, True),
         ("learned", trained, "late"),
@@ -168,6 +170,11 @@ def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Tr
     place = choose_solver(solvers, parameters)
     name, kept, _ = ladders[place]
     return name, kept, solvers[place]
+
+
+def _keeping(training: Training, kept: str) -> Training:
+    """A training whose words and record say what is kept of it."""
+    return replace(training, kept=kept, record=training.record | {"kept": kept})
 
 
 def _costs(family: Family, name: str, solver: Solver, trained: Training, parameters: Any) -> Costs:
@@ -181,12 +188,10 @@ def _costs(family: Family, name: str, solver: Solver, trained: Training, paramet
 
 def _exactness(solver: Solver, parameters: Any) -> str:
     """How many instances the first try of the finish makes exact."""
-    found = solver.solve_batch(parameters, eps_abs=1e-9, eps_rel=1e-9, max_iter=solver.finish or 0)
+    found = first_try(solver, parameters)
+    changes = f" and at most {np.max(found.changes)} changes of the active set" if np.any(found.exact) else ""
     share = f"{np.sum(found.exact)} of {len(found)} test instances"
-    return (
-        f"Exact to rounding after {solver.finish} steps and at most {np.max(found.changes)} changes of the active set: "
-        f"{share}."
-    )
+    return f"Exact to rounding after {solver.finish} steps{changes}: {share}."
 
 
 def _referenced(family: Family, parameters: dict, notes: list[str], **options: Any) -> tuple[Dataset, str | None]:

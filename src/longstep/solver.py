@@ -4,7 +4,6 @@ import functools
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -15,11 +14,12 @@ from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.finish import can_finish, make_finish
-from .engine.finisher import Exact, Finisher
+from .engine.finisher import Finisher
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
-from .engine.stopping import Limits, Progress
+from .engine.stopping import Limits
+from .engine.walk import Attempts, walk
 from .export_c import CompiledSolver, compile_solver
 from .families.base import Family
 from .families.parameter_range import Seen
@@ -359,7 +359,8 @@ class Solver:
         elif clock.limit is None and self.finish is None:
             progress, point = jitted.whole(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            progress, exact = self._walk(encoded, start, limits, max_iter, clock, leaves)
+            attempts = None if self.finish is None else Attempts(self._finisher, self.finish, start is not None)
+            progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extracted(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter
         left = Status.TIME_LIMIT if timed_out else Status.ITERATION_LIMIT
@@ -383,33 +384,6 @@ class Solver:
             "changes": np.full(status.shape, -1),
         }
         return ended if exact is None else exact.into(ended)
-
-    def _walk(
-        self, encoded: Any, start: Point | None, limits: Limits, max_iter: int, clock: Clock, leaves: tuple
-    ) -> tuple[Progress, Exact | None]:
-        """The steps of a solve with looks between them: at the clock, and for the finish at the active sets."""
-        key, first = self._key, self._first(start)
-        progress, exact = jitted.opened(key, leaves, encoded, start, limits), None
-        # No step yet: this compiles, where it must, before the clock is started.
-        progress = jitted.advanced(key, leaves, encoded, progress, limits, first, 0)
-        if clock.limit is not None and self.finish is not None:
-            self._finisher.compile(encoded, jitted.reached(key, leaves, encoded, progress), limits)
-        clock.start()
-        attempt = self.finish if start is None or self.finish is None else 0
-        k, chunk = 0, max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), 20)
-        while np.any(running := np.asarray(progress.status) == Status.RUNNING):
-            if k == attempt:
-                found = self._finisher(encoded, jitted.reached(key, leaves, encoded, progress), running, limits)
-                status = np.where(found.exact, Status.SOLVED, progress.status).astype(progress.status.dtype)
-                progress = eqx.tree_at(lambda p: p.status, progress, status)
-                exact = found if exact is None else exact.joined(found)
-                attempt = max(2 * k, self.finish or _FINISH, 1)
-                continue
-            if k >= max_iter or clock.over():
-                break
-            k = min(k + chunk, max_iter, max_iter if attempt is None else attempt)
-            progress = jitted.advanced(key, leaves, encoded, progress, limits, first, k)
-        return progress, exact
 
 
 def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["float32"] | None:

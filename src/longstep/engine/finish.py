@@ -39,8 +39,9 @@ DEPENDENT = 1e-9
 ROUNDING = 1e-14
 # More rows than these make H too large for what a finish is worth.
 _MOST_ROWS = 1000
+# Proximal steps at most.
 OUTER = 8
-# Bytes.
+# Bytes of a core's cache that the sets of some instances may fill.
 _CACHE = 1 << 19
 
 
@@ -138,6 +139,11 @@ def finish_tables(R: np.ndarray, A: np.ndarray, unit: np.ndarray) -> Tables:
 def most_changes(slots: int) -> int:
     """After so many changes of a set something is wrong with an instance, or with the arithmetic."""
     return 3 * slots + 50
+
+
+def corrections(delta: float) -> int:
+    """How often the point of a set is corrected; with a proximal term each takes off only a part of what is left."""
+    return 6 if delta else 3
 
 
 def make_finish(family: QP) -> Finish:
@@ -310,7 +316,7 @@ def _refined(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]
         dy = into(places, times(found.K, jnp.where(active, off, 0.0)))
         return v - finish.inverse @ (slope + e.A.rmv(dy)), y + dy
 
-    v, y = jax.lax.fori_loop(0, 6 if finish.proximal else 3, correct, (v, jnp.zeros_like(instance.level)))
+    v, y = jax.lax.fori_loop(0, corrections(finish.proximal), correct, (v, jnp.zeros_like(instance.level)))
     s = instance.level + e.A.mv(v)
     held = into(places, jnp.ones_like(found.K[0]))
     state, form = CondensedState(v, jnp.where(held > 0, into(places, bound), s), y), Condensed()

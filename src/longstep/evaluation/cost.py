@@ -13,6 +13,7 @@ from ..engine.solution import INFEASIBLE, Status
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
 from ..solver import Solver
+from ..training.finish import first_try
 
 TOLERANCES = (1e-3, 1e-6)
 MOST_STEPS = 20_000
@@ -195,8 +196,7 @@ def choose_solver(candidates: Sequence[Solver], parameters: Any) -> int:
     None is kept that leaves an instance unsolved which another candidate solves; of the others the one with the least
     mean level, and of equals the first. Where the first makes all instances exact at once, no other is looked at.
     """
-    whole = candidates[0].solve_batch(parameters, eps_abs=1e-9, eps_rel=1e-9, max_iter=candidates[0].finish or 0)
-    if np.all(whole.exact):
+    if candidates[0].finish is not None and np.all(first_try(candidates[0], parameters).exact):
         return 0
     costs = [[solver_cost("", solver, parameters, eps) for eps in TOLERANCES] for solver in candidates]
     solved = [np.logical_or.reduce([c[k].done for c in costs]) for k in range(len(TOLERANCES))]

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..cones.product import Cones
-from ..engine.finish import ACCURACY, DEPENDENT, OUTER, ROUNDING, finish_tables, most_changes
+from ..engine.finish import ACCURACY, DEPENDENT, OUTER, ROUNDING, corrections, finish_tables, most_changes
 from . import emit
 from .condensation import Condensation
 from .linear import Linear
@@ -221,7 +221,7 @@ def _finish(c: Condensation, after: int, precision: str) -> list[str]:
         "MOST_CHANGES": most_changes(c.slots),
         "FINISH_AFTER": after,
         "FINISH_OUTER": OUTER,
-        "FINISH_CORRECTIONS": 6 if made.delta else 3,
+        "FINISH_CORRECTIONS": corrections(made.delta),
         "PROXIMAL": int(made.delta > 0),
     }
     scalars = {"DEPENDENT": DEPENDENT, "FINISH_ROUNDING": ROUNDING, "FINISH_ACCURACY": ACCURACY}

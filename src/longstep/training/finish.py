@@ -5,10 +5,16 @@ from typing import Any
 import numpy as np
 
 from ..engine.finish import ACCURACY, can_finish
+from ..engine.solution import Solution
 from ..families.quadratic_program import QP
 from ..solver import Solver
 from .recipe import Recipe
 from .record import Training
+
+
+def first_try(solver: Solver, parameters: Any) -> Solution:
+    """What a solver has when its finish was tried for the first time."""
+    return solver.solve_batch(parameters, eps_abs=ACCURACY, eps_rel=ACCURACY, max_iter=solver.finish or 0)
 
 
 def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recipe) -> int | None:
@@ -28,7 +34,7 @@ def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recip
     costs: dict[int, float] = {}
     for steps in sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True):
         solver.finish = steps
-        found = solver.solve_batch(some, eps_abs=ACCURACY, eps_rel=ACCURACY, max_iter=steps)
+        found = first_try(solver, some)
         if not np.mean(found.exact) >= recipe.finish_share:
             continue
         active = np.count_nonzero(np.asarray(found.y), axis=1)

@@ -1,0 +1,70 @@
+"""A solve with looks between its steps: at the clock, and for the finish at the active sets."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..families.point import Point
+from . import jitted
+from .budget import Clock
+from .finisher import Exact, Finisher
+from .solution import Status
+from .stopping import Limits, Progress
+
+# With a time limit, chunks of so many steps at least: short against any sensible limit.
+_CHUNK = 20
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """When the finish is tried: after so many steps, then after twice as many and so on; with a warm start at once."""
+
+    finisher: Finisher
+    after: int
+    warm: bool
+
+    @property
+    def first(self) -> int:
+        """The first time."""
+        return 0 if self.warm else self.after
+
+    def next(self, k: int) -> int:
+        """The time after one at step k."""
+        return max(2 * k, self.after, 1)
+
+
+def walk(
+    key: jitted.Key,
+    leaves: tuple,
+    encoded: Any,
+    start: Point | None,
+    limits: Limits,
+    first: int,
+    max_iter: int,
+    clock: Clock,
+    attempts: Attempts | None,
+) -> tuple[Progress, Exact | None]:
+    """Steps until all instances have ended, or the limits; and what the finish made exact."""
+    progress, exact = jitted.opened(key, leaves, encoded, start, limits), None
+    # No step yet: this compiles, where it must, before the clock is started.
+    progress = jitted.advanced(key, leaves, encoded, progress, limits, first, 0)
+    if clock.limit is not None and attempts is not None:
+        attempts.finisher.compile(encoded, jitted.reached(key, leaves, encoded, progress), limits)
+    clock.start()
+    k, attempt = 0, None if attempts is None else attempts.first
+    chunk = max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), _CHUNK)
+    while np.any(running := np.asarray(progress.status) == Status.RUNNING):
+        if attempts is not None and k == attempt:
+            found = attempts.finisher(encoded, jitted.reached(key, leaves, encoded, progress), running, limits)
+            status = np.where(found.exact, Status.SOLVED, progress.status).astype(progress.status.dtype)
+            progress = eqx.tree_at(lambda p: p.status, progress, status)
+            exact = found if exact is None else exact.joined(found)
+            attempt = attempts.next(k)
+            continue
+        if k >= max_iter or clock.over():
+            break
+        k = min(k + chunk, max_iter, max_iter if attempt is None else attempt)
+        progress = jitted.advanced(key, leaves, encoded, progress, limits, first, k)
+    return progress, exact
