@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest coverage fuzz lint docs bench maros throughput latency networks training designs ablation certificates parameters clean
+.PHONY: demo test test-slow test-lowest coverage fuzz lint docs bench maros throughput latency networks training front-door designs ablation certificates parameters clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,9 @@ maros: $(READY)         ## Maros-Meszaros QPs against the osqp package
 
 training: $(READY)      ## what learning gives and costs, on all families (half an hour)
 	$(RUN) benchmarks/training.py
+
+front-door: $(READY)    ## what learn gives on twelve families that nothing was tuned on (half an hour)
+	$(RUN) benchmarks/front_door.py
 
 designs: $(READY)       ## form, metric, schedule and ladder, each beside the others, on some families (an hour)
 	$(RUN) benchmarks/designs.py

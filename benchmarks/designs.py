@@ -131,7 +131,7 @@ def measured(make: Any, seed: int, instances: int, design: str, compiles: bool) 
         return [k if k <= STEPS else None for k in stays]
 
     cost = solver_cost(design, solver, test, 1e-6)
-    steps = cost.iterations
+    steps = cost.steps
     found = {
         "mean": counts(np.exp(np.mean(np.log(np.maximum(errors, 1e-16)), axis=0))),
         "95%": counts(np.quantile(errors, 0.95, axis=0, method="inverted_cdf")),
@@ -193,7 +193,7 @@ def main() -> None:
                     ]
                     rows.append(tuple(cells))
             if package is not None:
-                i = package.iterations
+                i = package.steps
                 solve = shown([float(np.median(i)), float(np.quantile(i, 0.95)), int(i.max())])
                 micro = f"{1e6 * package.seconds:.0f} at 1e-6"
                 rows.append((package.name, "", str(seed), "", "", "", solve, str(package.unsolved), micro))

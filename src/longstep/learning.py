@@ -15,17 +15,17 @@ from .algorithms.douglas_rachford import DouglasRachford
 from .algorithms.osqp import OSQP
 from .algorithms.proximal import ProximalGradient
 from .algorithms.registry import default_algorithm
-from .certificates.certificate import certify, least_validation
+from .certificates.certificate import certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
 from .data.dataset import Dataset, draw
 from .data.optima import InaccurateReferenceError, NoOptimumError
 from .data.samples import read_samples
-from .engine.finish import can_finish
+from .engine.finisher import can_finish
 from .engine.forecast import forecast
 from .engine.plan import LadderUse
 from .engine.solution import INFEASIBLE
 from .evaluation import scheduled
-from .evaluation.cost import TOLERANCES, Costs, choose_solver, package_cost, solver_cost
+from .evaluation.cost import Costs, choose_solver, compare_costs
 from .evaluation.evaluate import evaluate
 from .families.base import Family
 from .families.composite import Composite
@@ -114,14 +114,15 @@ def learn(
     since, steps = perf_counter(), max(2 * horizon, 100)
     methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
     methods["defaults"] = scheduled.vanilla(family)
-    found = [evaluate(method, data.test, steps, name=name) for name, method in methods.items()]
+    # Where solve has an end, its time is the one that counts.
+    found = [evaluate(method, data.test, steps, name=name, timed=not family.m) for name, method in methods.items()]
     costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
     timing["test"] = perf_counter() - since
-    if solver.finish is not None:
+    if has_exact_claim(solver):
         notes.append(_exactness(solver, data.test.parameters))
     certificate, counts = None, _claimed(horizon)
     if "validation" in parameters:
-        least = least_validation(len(counts))
+        least = least_validation(len(counts), finish=has_exact_claim(solver))
         if len(data.validation) >= least:
             certificate = certify(solver, data.validation, counts, progress=progress)
         else:
@@ -180,10 +181,7 @@ def _keeping(training: Training, kept: str) -> Training:
 def _costs(family: Family, name: str, solver: Solver, trained: Training, parameters: Any) -> Costs:
     """What the solver that is kept, the best constant, the defaults and the package cost on test instances."""
     held = Solver(family, trained.constant, algorithm=trained.algorithm, ladder=False)
-    methods = {name: solver, "best constant": held, "defaults": Solver(family, ladder=False)}
-    rows = [solver_cost(name, method, parameters, eps) for name, method in methods.items() for eps in TOLERANCES]
-    packages = [package_cost(family, parameters, eps) for eps in TOLERANCES]
-    return Costs((*rows, *(cost for cost in packages if cost is not None)))
+    return compare_costs({name: solver, "best constant": held, "defaults": Solver(family, ladder=False)}, parameters)
 
 
 def _exactness(solver: Solver, parameters: Any) -> str:

@@ -13,8 +13,7 @@ from .algorithms.base import Algorithm
 from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
-from .engine.finish import can_finish, make_finish
-from .engine.finisher import Finisher
+from .engine.finisher import Finisher, can_finish, finish_after
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
@@ -27,9 +26,6 @@ from .families.point import Point
 from .linalg.real import real_array
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
-
-# Untrained, the finish is first tried after so many steps.
-_FINISH = 30
 
 
 @runtime_checkable
@@ -76,7 +72,9 @@ class Solver:
     The `finish` is for quadratic programs in float64: after so many steps, and again after twice, four times … as many,
     the active set of every instance that has not ended is taken from its multipliers, mended row by row until it is
     the optimal one, and solved for exactly. Such a point counts only if its residuals and gap are below 1e-9;
-    otherwise the steps go on as if nothing had been tried. Learned solvers use it by default, after as many steps as
+    otherwise the steps go on as if nothing had been tried. Cone programs, up to 1000 unknowns and rows together, have
+    one by Newton's method, which is tried when the steps have cost as much as it does, for those that get on slowly.
+    Learned solvers use it by default, after as many steps as
     training found best; `True` takes that number too, or 30 without training, and False is without. A warm start's set
     is tried before the first step. `solve(steps=…)` and `run` take steps and nothing else.
 
@@ -312,11 +310,11 @@ class Solver:
             raise ValueError(f"finish must be True, False or a number of steps, got {wanted!r}")
         if wanted is False or not can_finish(self.family):
             return None
-        return int((self.record or {}).get("finish", _FINISH)) if wanted is True else int(wanted)
+        return int((self.record or {}).get("finish", finish_after(self.family))) if wanted is True else int(wanted)
 
     @functools.cached_property
     def _finisher(self) -> Finisher:
-        return Finisher(make_finish(self._working), self.family.instance_axis)
+        return Finisher(self._working)
 
     @functools.cached_property
     def _everywhere(self) -> tuple:
@@ -359,7 +357,8 @@ class Solver:
         elif clock.limit is None and self.finish is None:
             progress, point = jitted.whole(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            attempts = None if self.finish is None else Attempts(self._finisher, self.finish, start is not None)
+            warm = start is not None
+            attempts = None if self.finish is None else Attempts(self._finisher, self.finish, warm)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extracted(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter

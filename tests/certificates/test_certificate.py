@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import longstep as ls
+from longstep.algorithms.condensed import Condensed
 from longstep.certificates.document import CertificateError
 from longstep.certificates.sample import TOLERANCES, kl_upper
 from longstep.data.dataset import Split
@@ -391,3 +392,54 @@ def test_files_that_are_no_certificates(tmp_path, text):
     (tmp_path / "c.json").write_text(text)
     with pytest.raises(CertificateError):
         ls.Certificate.load(tmp_path / "c.json")
+
+
+@pytest.fixture(scope="module")
+def programs():
+    P, q, A, l, u = random_qp(3, equalities=2)
+    family = ls.QP(P, A, q=q, l=l, u=u)
+    parameters = {"q": q + np.random.default_rng(1).normal(size=(400, len(q)))}
+    return family, ls.Dataset.from_parameters(family, {"validation": parameters}, iid=True, references=False)
+
+
+def test_exactness_is_certified_by_order_statistics(programs):
+    family, data = programs
+    solver = ls.Solver(family, finish=2)
+    found = ls.certify(solver, data.validation, [5, 10])
+    tried = solver.solve_batch(data.validation.parameters, eps_abs=1e-9, eps_rel=1e-9, max_iter=2)
+    changes = np.where(tried.exact, tried.changes, np.inf)
+    # Two numbers of steps and the finish share 1 − 0.997; so many violations still prove 97.5%.
+    allowed = max(v for v in range(400) if stats.binom.cdf(v, 400, 0.025) <= 0.003 / 3)
+    claim = found.exact
+    assert claim is not None
+    assert claim.changes == np.sort(changes)[-1 - allowed]
+    assert 0 < claim.changes < changes.max(), "all alike: the test sees nothing"
+    assert (claim.steps, claim.success, claim.violations) == (2, 0.975, np.sum(changes > claim.changes))
+    assert f"After 2 steps and at most {claim.changes} changes of the active set the point is exact" in str(found)
+    assert ls.Certificate.from_json(found.to_json()) == found
+    assert found.verify(solver, data.validation) == found
+    assert ls.certify(ls.Solver(family), data.validation, [5, 10]).exact is None
+
+
+def test_exactness_of_c_is_that_of_jax(programs):
+    family, data = programs
+    solver = ls.Solver(family, algorithm=Condensed(), finish=2)
+    claims = [ls.certify(s, data.validation, [4]).exact for s in (solver, solver.compile())]
+    assert claims[0] is not None
+    assert claims[0] == claims[1]
+    assert ls.certify(solver.compile(precision="float"), data.validation, [4]).exact is None
+
+
+def test_too_few_exact_points_claim_nothing():
+    A = np.array([[1.0, 0], [0, 1], [1, 1]])
+    family = ls.QP(np.eye(2), A, q=np.ones(2), u=np.array([1.0, 1.0, 9.0]))
+    # Two numbers up to 1 do not add up to 5.
+    sums = np.where(np.random.default_rng(2).random(300) < 0.2, 5.0, 1.5)
+    lower = np.stack([0 * sums, 0 * sums, sums], axis=1)
+    data = ls.Dataset.from_parameters(family, {"validation": {"l": lower}}, iid=True, references=False)
+    found = ls.certify(ls.Solver(family, finish=2), data.validation, 5)
+    assert found.exact is not None
+    assert found.exact.changes == math.inf
+    assert 30 < found.exact.violations < 90
+    assert f"all but {found.exact.violations} of 300" in str(found)
+    assert ls.Certificate.from_json(found.to_json()) == found

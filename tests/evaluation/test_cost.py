@@ -23,7 +23,12 @@ def both(name, iterations, done=True):
 @pytest.mark.parametrize(
     ("kept", "ours", "theirs", "words"),
     [
-        ("learned", ([10, 20], True), ([40, 90], True), r"Use the learned solver; it takes 4.* times fewer steps"),
+        (
+            "learned",
+            ([10, 20], True),
+            ([40, 90], True),
+            r"To 1e-6 it takes 15 steps in the median and 20 at most; the next best, the osqp package, 65 ",
+        ),
         ("learned", ([10, 20], [True, False]), ([40, 90], True), r"Use the osqp package: it solves 2 instances"),
         ("learned", ([50, 99], True), ([40, 90], True), r"Use the osqp package, which takes no more steps here"),
         ("best constant with ladder", ([10, 20], True), ([40, 90], True), r"no learned schedule is better"),
@@ -37,7 +42,7 @@ def test_the_verdict(kept, ours, theirs, words):
 def test_tolerances_that_nobody_reached_are_told():
     costs = Costs((*both("learned", [10, 20], [True, False]), *both("defaults", [10, 20], [True, False])))
     assert len(costs.unreached) == 2
-    assert costs.unreached[0].startswith("1 of 2 instances did not reach 0.001")
+    assert costs.unreached[0].startswith("1 of 2 instances did not reach 1e-3 within 20,000 steps")
     assert not Costs((*both("learned", [1, 2], [True, False]), *both("defaults", [1, 2]))).unreached
 
 
@@ -66,5 +71,5 @@ def test_costs_are_the_packages_own():
     theirs, ours = package_cost(family, data, 1e-3), solver_cost("", ls.Solver(family), data, 1e-3)
     assert theirs is not None
     assert theirs.unsolved == ours.unsolved == 0
-    assert theirs.iterations.min() > 0
+    assert theirs.steps.min() > 0
     assert package_cost(ls.Quadratic(np.eye(2), q=np.zeros(2)), np.zeros((1, 0)), 1e-3) is None

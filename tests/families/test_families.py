@@ -219,3 +219,10 @@ def test_quadcopter_has_its_sizes():
     assert int(family.host.kinds.equality.sum()) == 132
     assert family.parameter is not None
     assert family.parameter.size == 12
+
+
+def test_a_family_is_shown_in_a_line():
+    x, c = cp.Variable(2, name="x"), cp.Parameter(2, name="c")
+    model = ls.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + c @ x), [x >= -1]))
+    assert repr(model.family) == "QP(n=2, m=2, float64, parameters c)"
+    assert repr(ls.Quadratic(np.eye(2), q=np.zeros(2))) == "Quadratic(n=2, m=0, float64)"

@@ -134,5 +134,7 @@ def test_an_invalid_recipe_is_refused(values, message):
 
 
 def test_what_is_no_recipe_is_refused():
+    with pytest.raises(TypeError, match=r"algorithm must be an algorithm such as longstep.OSQP\(\).*got 'osqp'"):
+        ls.train(FAMILY, PARAMETERS, algorithm="osqp")  # type: ignore
     with pytest.raises(TypeError, match="recipe must be a Recipe"):
         ls.train(FAMILY, PARAMETERS, recipe={"near": 3}, cache=False, **SHORT)  # type: ignore

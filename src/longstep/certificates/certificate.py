@@ -9,11 +9,14 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from .._util.text import above, percent
+from .._util.text import above, percent, tolerance_text
 from ..data.dataset import Split
+from ..engine.finish import ACCURACY
 from ..evaluation.evaluate import Metric, evaluate, trained_instances
 from ..evaluation.method import Method
+from ..families.quadratic_program import QP
 from ..solver import Solver
+from ..training.finish import first_try
 from .document import CertificateError, Document, number, text, texts, whole
 from .rates import says_the_same, steady_state_statement
 from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, required_samples, success_lower
@@ -51,12 +54,37 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class ExactClaim:
+    """After `steps` steps and at most `changes` changes of the active set the point is exact on at least `success`.
+
+    `violations` of the validation instances took more changes, or more steps. Changes of ∞ claim nothing.
+    """
+
+    steps: int
+    changes: float
+    success: float
+    violations: int
+
+    @staticmethod
+    def of(fields: dict[str, Any]) -> "ExactClaim":
+        """From plain data, in which changes of ∞ are None."""
+        changes = fields["changes"]
+        return ExactClaim(
+            steps=whole(fields["steps"]),
+            changes=math.inf if changes is None else whole(changes),
+            success=number(fields["success"], 0, 1),
+            violations=whole(fields["violations"]),
+        )
+
+
+@dataclass(frozen=True)
 class Certificate(Document):
     """What `certify` promises: claims that hold together with probability `confidence` over the validation instances.
 
     They hold for instances that are drawn independently from the distribution of the validation instances, and for
     nothing else. `level` is the quantile that the tolerances bound, None where the user gave the tolerances; `lower`
-    then bounds the 1 − level quantile from below. The hashes name the solver and the data. `print` gives a sentence for
+    then bounds the 1 − level quantile from below. `exact` is the claim about the finish of a solver that has one. The
+    hashes name the solver and the data. `print` gives a sentence for
     each claim, `longstep.report.tables.certificate_table` a table; `save` writes JSON, `Certificate.load` reads it,
     `verify` does all of it again.
     """
@@ -78,6 +106,7 @@ class Certificate(Document):
     method_hash: str
     data_hash: str
     versions: dict[str, str]
+    exact: ExactClaim | None = None
 
     def sentence(self, claim: Claim) -> str:
         """One claim in words, with all that it rests on."""
@@ -92,13 +121,29 @@ class Certificate(Document):
             f"{self.instances} unseen instances of this distribution ({claim.violations} of them violated it)."
         )
 
+    def exact_sentence(self, claim: ExactClaim) -> str:
+        """The claim about the finish in words."""
+        if not math.isfinite(claim.changes):
+            return (
+                f"After {claim.steps} steps and the finish too few points are exact to certify it: all but "
+                f"{claim.violations} of {self.instances} unseen ones."
+            )
+        return (
+            f"After {claim.steps} steps and at most {claim.changes} changes of the active set the point is exact "
+            f"(residuals and gap below {tolerance_text(ACCURACY)}) on at least {percent(claim.success)} of instances, "
+            f"with confidence {self.confidence:.4g}, established on {self.instances} unseen instances of this "
+            f"distribution ({claim.violations} of them violated it). How many changes are enough for every "
+            "instance is not known; where it takes too many, the steps go on."
+        )
+
     def __str__(self) -> str:
-        together = " The claims hold together." if len(self.claims) > 1 else ""
+        together = " The claims hold together." if len(self.claims) + (self.exact is not None) > 1 else ""
         rest = (
             f"It is assumed that these instances, and those it is applied to, are drawn independently from one "
             f"distribution.{together}"
         )
-        lines = [*(self.sentence(claim) for claim in self.claims), rest]
+        exact = [] if self.exact is None else [self.exact_sentence(self.exact)]
+        lines = [*exact, *(self.sentence(claim) for claim in self.claims), rest]
         return "\n".join([*lines, self.convergence] if self.convergence else lines)
 
     def fields(self) -> dict[str, Any]:
@@ -106,6 +151,8 @@ class Certificate(Document):
         fields = asdict(self)
         for claim in fields["claims"]:
             claim["tolerance"] = claim["tolerance"] if math.isfinite(claim["tolerance"]) else None
+        if self.exact is not None and not math.isfinite(self.exact.changes):
+            fields["exact"]["changes"] = None
         return fields
 
     @classmethod
@@ -126,6 +173,7 @@ class Certificate(Document):
             distinct=whole(fields["distinct"]),
             convergence=None if fields["convergence"] is None else text(fields["convergence"]),
             versions=texts(fields["versions"]),
+            exact=None if fields.get("exact") is None else ExactClaim.of(fields["exact"]),
         )
 
     def verify(
@@ -185,7 +233,9 @@ def certify(
     Without: below which tolerance it is on at least `level` of all instances, by order statistics. All claims hold
     together with probability `confidence`; J iteration counts share it. Iterations and tolerances must be chosen before
     looking at the validation instances. What is certified is the point that `solve(…, steps=k)` returns; `method` may
-    also be a solver in C, from `solver.compile()`, which is then certified as it is.
+    also be a solver in C, from `solver.compile()`, which is then certified as it is. Of a solver with a finish a
+    further claim tells how many changes of the active set make `level` of all instances exact, after the steps that it
+    is tried at; it shares the confidence.
 
     `bound` is `exact` (binomial, the sharpest) or `kl` (the published one, wider and easy to check by hand; without
     tolerances it takes the smallest of 151 in 1e-10 … 1e5). `metric` is that of `evaluate`. Validation instances must
@@ -206,15 +256,19 @@ def certify(
     distinct = _check_validation(method, validation)
     evaluation = evaluate(method, validation, max(counts), metric=metric, timed=False, progress=progress)
     values, N = evaluation.values[:, counts], len(evaluation)
+    finishes = has_exact_claim(method)
+    # The claims about numbers of steps share the risk, and with them the one about the finish.
+    parts = len(counts) * len(tolerances or [0])
+    risk = (1 - confidence) * (parts / (parts + 1) if finishes else 1)
     if tolerances is None:
-        uppers, lowers = _quantiles(values, level, 1 - confidence, bound)
+        uppers, lowers = _quantiles(values, level, risk, bound)
         claims = tuple(
             Claim(k, float(t), level, int(np.sum(~(column < t))))
             for k, t, column in zip(counts, uppers, values.T, strict=True)
         )
         lower = tuple(float(v) for v in lowers)
     else:
-        delta = (1 - confidence) / (len(counts) * len(tolerances))
+        delta = risk / parts
         violations = {(k, t): int(np.sum(~(v < t))) for k, v in zip(counts, values.T, strict=True) for t in tolerances}
         claims = tuple(Claim(k, t, float(success_lower(v, N, delta, bound)), v) for (k, t), v in violations.items())
         lower = ()
@@ -234,7 +288,24 @@ def certify(
         method_hash=evaluation.method_hash,
         data_hash=evaluation.data_hash,
         versions=evaluation.versions,
+        exact=_exact_claim(method, validation, level, 1 - confidence - risk) if finishes else None,
     )
+
+
+def has_exact_claim(method: Method) -> bool:
+    """Whether a method has a finish by active sets, about which something is claimed."""
+    return isinstance(method.family, QP) and getattr(method, "finish", None) is not None
+
+
+def _exact_claim(method: Any, validation: Split, level: float, risk: float) -> ExactClaim:
+    """How many changes make `level` of all instances exact, but with probability `risk`."""
+    found = first_try(method, validation.parameters)
+    changes = np.where(found.exact, found.changes, np.inf)
+    upper = quantile_bounds(changes[:, None], level, risk)[0][0]
+    bound = math.floor(upper) if math.isfinite(upper) else math.inf
+    # Where nothing can be claimed, violations are those that are not exact.
+    violations = int(np.sum(changes > bound)) if math.isfinite(bound) else int(np.sum(np.isinf(changes)))
+    return ExactClaim(int(method.finish), bound, level, violations)
 
 
 def _quantiles(values: np.ndarray, level: float, risk: float, bound: BoundMethod) -> tuple[np.ndarray, np.ndarray]:
@@ -281,7 +352,7 @@ def _differences(stated: Certificate, found: Certificate) -> str:
         equal = a.iterations == b.iterations and a.violations == b.violations
         if not (equal and a.tolerance == b.tolerance and abs(a.success - b.success) <= 1e-12):
             texts.append(f"it says {a}, found was {b}")
-    for name in ("lower", "metric", "instances", "distinct", "split", "method", "measure", "convergence"):
+    for name in ("lower", "exact", "metric", "instances", "distinct", "split", "method", "measure", "convergence"):
         same = says_the_same if name == "convergence" else operator.eq
         if not same(getattr(stated, name), getattr(found, name)):
             texts.append(f"{name} is {getattr(stated, name)!r}, found was {getattr(found, name)!r}")
@@ -292,9 +363,10 @@ def _unique(values: Iterable) -> list:
     return list(dict.fromkeys(values))
 
 
-def least_validation(counts: int, level: float = 0.975, confidence: float = 0.997) -> int:
-    """How many validation instances `certify` needs, at least, to bound a quantile at so many iteration counts."""
-    return required_samples(level, 1 - (1 - confidence) / (2 * counts))
+def least_validation(counts: int, level: float = 0.975, confidence: float = 0.997, *, finish: bool = False) -> int:
+    """How many validation instances `certify` needs, at least, to bound a quantile at so many iteration counts, and
+    with a finish the number of changes."""
+    return required_samples(level, 1 - (1 - confidence) / (2 * (counts + finish)))
 
 
 def _counts(iterations: "int | Iterable[int]") -> list[int]:

@@ -37,8 +37,8 @@ _DEFINITE, _PROXIMAL = 1e-7, 1e-5
 DEPENDENT = 1e-9
 # Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
 ROUNDING = 1e-14
-# More rows than these make H too large for what a finish is worth.
-_MOST_ROWS = 1000
+# More unknowns or rows than these make H too large for what a finish is worth.
+MOST = 1000
 # Proximal steps at most.
 OUTER = 8
 # Bytes of a core's cache that the sets of some instances may fill.
@@ -56,6 +56,19 @@ class Finish(eqx.Module):
     root: Float[Array, " i"]
     proximal: bool = eqx.field(static=True)
 
+    @staticmethod
+    def of(family: QP) -> "Finish":
+        """Eliminate the equalities of a family, and factor what is left."""
+        made = eliminated(family)
+        R, A = (np.asarray(M.dense(), np.float64) for M in (made.elimination.P, made.elimination.A))
+        tables = finish_tables(R, A, np.eye(len(R)))
+        arrays = {name: jnp.asarray(value, jnp.float64) for name, value in tables._asdict().items()}
+        return Finish(made, **arrays, proximal=tables.delta > 0)
+
+    def seek(self, encoded: Any, point: Point) -> "Outcome":
+        """The exact points of instances, from the active sets of points near them."""
+        return _seek(self, encoded, point)
+
     @property
     def slots(self) -> int:
         """How many rows can be active and independent of each other."""
@@ -68,7 +81,8 @@ class Finish(eqx.Module):
 
 
 class Outcome(eqx.Module):
-    """Points, how good they are, whether they are exact, and how many changes of the active set each took."""
+    """Points, how good they are, whether they are exact, and how many changes of the active set each took; of cone
+    programs how many Newton steps."""
 
     point: Point
     residuals: Residuals
@@ -105,14 +119,6 @@ class _Bounds(eqx.Module):
         return jnp.maximum(jnp.maximum(s - self.u, self.l - s), 0.0)
 
 
-def can_finish(family: Any) -> bool:
-    """Whether a family has a finish: quadratic programs in float64 with inequalities that are not too large for it."""
-    if not isinstance(family, QP) or family.dtype != np.float64:
-        return False
-    equalities = int(np.sum(np.asarray(family.equality)))
-    return equalities < min(family.n, len(family.equality)) and max(family.n, len(family.equality)) <= _MOST_ROWS
-
-
 class Tables(NamedTuple):
     """R⁻¹, A R⁻¹, H, the term δ in the place of R⁻¹ where R is singular, and the roots of H's diagonal."""
 
@@ -146,17 +152,7 @@ def corrections(delta: float) -> int:
     return 6 if delta else 3
 
 
-def make_finish(family: QP) -> Finish:
-    """Eliminate the equalities of a family, and factor what is left."""
-    made = eliminated(family)
-    R, A = (np.asarray(M.dense(), np.float64) for M in (made.elimination.P, made.elimination.A))
-    tables = finish_tables(R, A, np.eye(len(R)))
-    arrays = {name: jnp.asarray(value, jnp.float64) for name, value in tables._asdict().items()}
-    return Finish(made, **arrays, proximal=tables.delta > 0)
-
-
-def seek(finish: Finish, encoded: Any, point: Point) -> Outcome:
-    """The exact points of instances, from the active sets of points near them."""
+def _seek(finish: Finish, encoded: Any, point: Point) -> Outcome:
     instance = finish.family.decode(encoded)
     start = Condensed().init(finish.family, instance, point)
     each = _each(start.v)

@@ -1,5 +1,6 @@
 """Who finishes: the running instances of a run, taken out, tried, and put back."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,10 +8,20 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..families.base import Family
+from ..families.conic import Conic
 from ..families.point import Point
+from ..families.quadratic_program import QP
+from . import finish, newton
 from .finish import Finish, Outcome
 from .jitted import Key, finished
+from .newton import Newton
 from .stopping import Limits
+
+# Steps after which an active set is first taken from them, and for each unknown of a cone program's Newton steps.
+_ACTIVE, _NEWTON = 30, 4
+# How many cone programs are taken out at a time.
+_WIDTH = 16
 
 
 @dataclass
@@ -33,13 +44,40 @@ class Exact:
         return ended | found | {"changes": self.changes}
 
 
-class Finisher:
-    """Tries to finish the running instances of a run, a few at a time."""
+def can_finish(family: Any) -> bool:
+    """Whether a family has a finish: quadratic programs in float64 with inequalities, and cone programs, that are not
+    too large for it."""
+    if family.dtype != np.float64:
+        return False
+    if isinstance(family, Conic):
+        return family.n + family.m <= newton.MOST
+    if not isinstance(family, QP):
+        return False
+    rows, equalities = len(family.equality), int(np.sum(np.asarray(family.equality)))
+    return equalities < min(family.n, rows) and max(family.n, rows) <= finish.MOST
 
-    def __init__(self, finish: Finish, axis: int):
-        leaves, structure = jax.tree.flatten(finish)
-        self.width, self.axis = finish.width, axis
-        self.leaves, self.key = tuple(leaves), Key(structure)
+
+def finish_after(family: Family) -> int:
+    """After how many steps the finish is tried where nothing is known: of cone programs when these have cost as much
+    as some Newton steps will."""
+    return _NEWTON * (family.n + family.m) if isinstance(family, Conic) else _ACTIVE
+
+
+class Finisher:
+    """Tries to finish the running instances of a run, a few at a time.
+
+    Where `eager`, that costs so little that warm starts are tried too.
+    """
+
+    def __init__(self, family: Any):
+        self.eager, self.axis = not isinstance(family, Conic), family.instance_axis
+        self._seek: Callable[[Any, Point], Outcome]
+        if isinstance(family, Conic):
+            self.width, self._seek = _WIDTH, Newton(family).seek
+        else:
+            made = Finish.of(family)
+            leaves, structure = jax.tree.flatten(made)
+            self.width, self._seek = made.width, functools.partial(finished, Key(structure), tuple(leaves))
         self._compiled: set[int] = set()
 
     def compile(self, encoded: Any, point: Point, limits: Limits) -> None:
@@ -51,14 +89,14 @@ class Finisher:
     def __call__(self, encoded: Any, point: Point, running: np.ndarray, limits: Limits) -> Exact:
         """The exact points of those that have them, within the tolerances too."""
         if running.ndim == 0:
-            return _exact(finished(self.key, self.leaves, encoded, point), limits)
+            return _exact(self._seek(encoded, point), limits)
         places, parts = np.flatnonzero(running), []
         for begin in range(0, places.size, self.width):
             # Padded, so that one shape is compiled.
             chosen = places[np.minimum(np.arange(begin, begin + self.width), places.size - 1)]
             some = jax.tree.map(lambda a: np.take(np.asarray(a), chosen, axis=self.axis), encoded)  # noqa: B023
             near = jax.tree.map(lambda a: np.take(np.asarray(a), chosen, axis=-1), point)  # noqa: B023
-            found = _exact(finished(self.key, self.leaves, some, near), limits)
+            found = _exact(self._seek(some, near), limits)
             parts.append((chosen, found))
         every = running.size
 

@@ -11,7 +11,7 @@ import jax
 
 from ..algorithms.residuals import Residuals
 from ..families.point import Point
-from .finish import Outcome, seek
+from .finish import Outcome
 from .loop import steps, until
 from .plan import Problem
 from .safeguard import settled
@@ -103,7 +103,7 @@ def reached(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
 @functools.partial(jax.jit, static_argnums=0)
 def finished(key: Key, leaves: tuple, encoded: Any, point: Point) -> Outcome:
     """The exact points from the active sets of these."""
-    return seek(jax.tree.unflatten(key.structure, leaves), encoded, point)
+    return jax.tree.unflatten(key.structure, leaves).seek(encoded, point)
 
 
 @functools.partial(jax.jit, static_argnums=0)

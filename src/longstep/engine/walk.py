@@ -19,7 +19,8 @@ _CHUNK = 20
 
 @dataclass(frozen=True)
 class Attempts:
-    """When the finish is tried: after so many steps, then after twice as many and so on; with a warm start at once."""
+    """When the finish is tried: after so many steps, then after twice as many and so on. One that costs little is tried
+    with a warm start at once; one that costs as much as the steps before it, after as many again."""
 
     finisher: Finisher
     after: int
@@ -28,11 +29,11 @@ class Attempts:
     @property
     def first(self) -> int:
         """The first time."""
-        return 0 if self.warm else self.after
+        return 0 if self.warm and self.finisher.eager else self.after
 
     def next(self, k: int) -> int:
         """The time after one at step k."""
-        return max(2 * k, self.after, 1)
+        return max(2 * k if self.finisher.eager else k + self.after, self.after, 1)
 
 
 def walk(

@@ -1,15 +1,16 @@
 """What a user pays: steps until `solve` ends at a tolerance, at the median and for the slow, and who is never done."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..engine.solution import INFEASIBLE, Status
+from .._util.text import tolerance_text
+from ..engine.solution import INFEASIBLE, Solution, Status
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
 from ..solver import Solver
@@ -17,6 +18,8 @@ from ..training.finish import first_try
 
 TOLERANCES = (1e-3, 1e-6)
 MOST_STEPS = 20_000
+# What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
+_USUAL_STEPS = 4_000
 # Most instances are done after so many.
 _SOON = 500
 
@@ -25,15 +28,16 @@ _SOON = 500
 class Cost:
     """The steps that a method takes on instances until it ends with a tolerance, and whether it was reached.
 
-    An instance that is found to have no solution counts as done: that is an answer. `seconds` is the time of all
-    instances together, over their number.
+    A change of the active set counts as a step: it costs about as much. An instance that is found to have no solution
+    counts as done: that is an answer. `seconds` is the mean time of an instance, `most` the steps it was given.
     """
 
     name: str
     eps: float
-    iterations: np.ndarray
+    steps: np.ndarray
     done: np.ndarray
     seconds: float
+    most: int = MOST_STEPS
 
     @property
     def unsolved(self) -> int:
@@ -43,58 +47,82 @@ class Cost:
     @property
     def level(self) -> float:
         """One number: the mean logarithm of the median, the 95% quantile and the worst count."""
-        i = np.where(self.done, np.maximum(self.iterations, 1), 10 * MOST_STEPS)
-        return float(np.mean(np.log([np.median(i), np.quantile(i, 0.95), i.max()])))
+        steps = np.where(self.done, np.maximum(self.steps, 1), 10 * MOST_STEPS)
+        return float(np.mean(np.log([np.median(steps), np.quantile(steps, 0.95), steps.max()])))
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        i = self.iterations
         return {
             "method": self.name,
             "eps": self.eps,
-            "median": float(np.median(i)),
-            "95%": float(np.quantile(i, 0.95)),
-            "worst": int(i.max()),
+            "median": float(np.median(self.steps)),
+            "95%": float(np.quantile(self.steps, 0.95)),
+            "worst": int(self.steps.max()),
             "unsolved": self.unsolved,
+            "most": self.most,
             "seconds": self.seconds,
         }
 
 
-def solver_cost(name: str, solver: Solver, parameters: Any, eps: float) -> Cost:
-    """What a solver's `solve_batch` takes."""
+def solver_cost(
+    name: str, solver: Solver, parameters: Any, eps: float, *, most: int = MOST_STEPS, timed: bool = False
+) -> Cost:
+    """What a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
     limits: dict[str, Any] = {"eps_abs": eps, "eps_rel": eps}
-    first = solver.solve_batch(parameters, **limits, max_iter=_SOON)
-    status, iterations, seconds = np.array(first.status), np.array(first.iterations), first.time
+    first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
+    if timed:
+        first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
+    status, steps, seconds = np.array(first.status), _steps(first), first.time
     # A batch takes as long as its slowest instance: those go on by themselves, from the start. As many as before, some
     # of them twice: to compile another shape takes longer than that.
     left = np.flatnonzero(status == Status.ITERATION_LIMIT)
-    if left.size:
+    if left.size and most > _SOON:
         again = np.resize(left, status.size)
-        rest = solver.solve_batch(solver.family.select(parameters, again), **limits, max_iter=MOST_STEPS)
-        status[again], iterations[again] = rest.status, rest.iterations
+        rest = solver.solve_batch(solver.family.select(parameters, again), **limits, max_iter=most)
+        status[again], steps[again] = rest.status, _steps(rest)
         seconds += rest.time * left.size / status.size
     done = np.isin(status, (Status.SOLVED, *INFEASIBLE))
-    return Cost(name, eps, iterations, done, seconds / done.size)
+    return Cost(name, eps, steps, done, seconds / done.size, most)
 
 
-def package_cost(family: Any, parameters: Any, eps: float) -> Cost | None:
+def _steps(solution: Solution) -> np.ndarray:
+    return np.asarray(solution.iterations) + np.maximum(solution.changes, 0)
+
+
+def compare_costs(methods: Mapping[str, Solver], parameters: Any) -> "Costs":
+    """What solvers of one family, the first being kept, and the installed package cost on instances.
+
+    Where the first ends with all instances soon, the others need not go on for long.
+    """
+    (name, kept), *others = methods.items()
+    family, options = kept.family, {"timed": True}
+    rows = [solver_cost(name, kept, parameters, eps, **options) for eps in TOLERANCES]
+    soon = all(row.done.all() and row.steps.max() <= _USUAL_STEPS for row in rows)
+    most = _USUAL_STEPS if soon else MOST_STEPS
+    rows = [replace(row, most=most) for row in rows]
+    rows += [solver_cost(name, s, parameters, eps, most=most, **options) for name, s in others for eps in TOLERANCES]
+    packages = [package_cost(family, parameters, eps, most=most) for eps in TOLERANCES]
+    return Costs((*rows, *(cost for cost in packages if cost is not None)))
+
+
+def package_cost(family: Any, parameters: Any, eps: float, *, most: int = MOST_STEPS) -> Cost | None:
     """What the C package takes, `osqp` or `scs`, set up once and adaptive as it comes; None where it is not there."""
     package = {QP: "osqp", Conic: "scs"}.get(type(family))
     if package is None or find_spec(package) is None:
         return None
     run = _osqp if package == "osqp" else _scs
-    found = run(family, family.data(parameters), eps)
-    iterations, done, seconds = (np.array(column) for column in zip(*found, strict=True))
-    return Cost(f"{package} package", eps, iterations, done.astype(bool), float(np.mean(seconds)))
+    found = run(family, family.data(parameters), eps, most)
+    steps, done, seconds = (np.array(column) for column in zip(*found, strict=True))
+    return Cost(f"{package} package", eps, steps, done.astype(bool), float(np.mean(seconds)), most)
 
 
-def _osqp(family: Any, data: dict[str, np.ndarray], eps: float) -> list[tuple[int, bool, float]]:
+def _osqp(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
     import osqp
 
     solver, found = osqp.OSQP(), []
     P, A = sp.csc_matrix(sp.triu(family.P)), sp.csc_matrix(family.A)
     first = {name: data[name][0] for name in ("q", "l", "u")}
-    solver.setup(P, A=A, **first, eps_abs=eps, eps_rel=eps, max_iter=MOST_STEPS, verbose=False, warm_starting=False)
+    solver.setup(P, A=A, **first, eps_abs=eps, eps_rel=eps, max_iter=most, verbose=False, warm_starting=False)
     for q, l, u in zip(data["q"], data["l"], data["u"], strict=True):
         solver.update(q=q, l=l, u=u)
         begin = time.perf_counter()
@@ -104,11 +132,11 @@ def _osqp(family: Any, data: dict[str, np.ndarray], eps: float) -> list[tuple[in
     return found
 
 
-def _scs(family: Any, data: dict[str, np.ndarray], eps: float) -> list[tuple[int, bool, float]]:
+def _scs(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
     import scs
 
     given = {"P": sp.csc_matrix(sp.triu(family.P)), "A": sp.csc_matrix(family.A), "b": data["b"][0], "c": data["c"][0]}
-    options = {"eps_abs": eps, "eps_rel": eps, "max_iters": MOST_STEPS, "verbose": False}
+    options = {"eps_abs": eps, "eps_rel": eps, "max_iters": most, "verbose": False}
     solver, found = scs.SCS(given, family.cones.scs(), **options), []
     for b, c in zip(data["b"], data["c"], strict=True):
         solver.update(b, c)
@@ -134,23 +162,6 @@ class Costs:
         """The methods, in order."""
         return list(dict.fromkeys(cost.name for cost in self.rows))
 
-    def __str__(self) -> str:
-        head = ["steps until solve ends"]
-        for eps in dict.fromkeys(cost.eps for cost in self.rows):
-            head += [f"{eps:g}: median", "95%", "worst", "unsolved"]
-        lines = [head]
-        for name in self.names:
-            cells = [name]
-            for cost in self.of(name):
-                i = cost.iterations
-                cells += [f"{np.median(i):.0f}", f"{np.quantile(i, 0.95):.0f}", f"{i.max()}", f"{cost.unsolved}"]
-            lines.append(cells)
-        widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
-        return "\n".join(
-            "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
-            for line in lines
-        )
-
     @property
     def verdict(self) -> str:
         """In a sentence: whether to use what was learned, the constant, or the package."""
@@ -164,13 +175,15 @@ class Costs:
                 return f"Use the {package}: it solves {unsolved} instances that this does not."
             if all(a.level >= b.level for a, b in zip(mine, theirs, strict=True)):
                 return f"Use the {package}, which takes no more steps here, or the learned solver if C code is wanted."
-        others = [self.of(name) for name in self.names[1:]]
-        best = min((float(np.mean([c.level for c in costs])) for costs in others if costs), default=np.inf)
-        gain = float(np.exp(best - np.mean([c.level for c in mine])))
         advice = "Use the learned solver"
         if kept != "learned":
             advice = f"Use the solver that is kept, the {kept}: no learned schedule is better"
-        return f"{advice}; it takes {gain:.2g} times fewer steps than the next best."
+        advice += f". To {tolerance_text(mine[-1].eps)} it takes {_counted(mine[-1])}"
+        if len(self.names) == 1:
+            return f"{advice}."
+        level = {name: float(np.mean([cost.level for cost in self.of(name)])) for name in self.names[1:]}
+        best = min(level, key=lambda name: level[name])
+        return f"{advice}; the next best, the {best}, {_counted(self.of(best)[-1])}."
 
     @property
     def unreached(self) -> list[str]:
@@ -180,7 +193,8 @@ class Costs:
             left = np.logical_and.reduce([~c.done for c in self.rows if c.eps == eps])
             if left.any():
                 notes.append(
-                    f"{int(left.sum())} of {left.size} instances did not reach {eps:g} within {MOST_STEPS} steps by "
+                    f"{int(left.sum())} of {left.size} instances did not reach {tolerance_text(eps)} within "
+                    f"{self.rows[0].most:,} steps by "
                     "any method: that tolerance may be out of reach for them."
                 )
         return notes
@@ -188,6 +202,12 @@ class Costs:
     def to_json(self) -> list[dict[str, Any]]:
         """As plain data."""
         return [cost.to_json() for cost in self.rows]
+
+
+def _counted(cost: Cost) -> str:
+    """The steps of a method in words: half of the instances, and the slowest."""
+    slowest = f"{cost.steps.max():,}" if cost.done.all() else f"more than {cost.most:,}"
+    return f"{np.median(cost.steps):,.0f} steps in the median and {slowest} at most"
 
 
 def choose_solver(candidates: Sequence[Solver], parameters: Any) -> int:

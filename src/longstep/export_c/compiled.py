@@ -55,6 +55,11 @@ class CompiledSolver:
         return self.solver.algorithm
 
     @property
+    def finish(self) -> int | None:
+        """After how many steps the finish is first tried; None where the code has none."""
+        return self.code.problem.finish
+
+    @property
     def record(self) -> dict[str, Any] | None:
         """What is known of the schedule's training."""
         return self.solver.record

@@ -65,6 +65,10 @@ class Family(eqx.Module):
         check_real("the parameter", parameters)
         return parameters
 
+    def __repr__(self) -> str:
+        named = "" if self.layout is None else f", parameters {', '.join(self.layout.parameters) or 'none'}"
+        return f"{type(self).__name__}(n={self.n}, m={self.m}, {self.dtype}{named})"
+
     @property
     def layout(self) -> Layout | None:
         """What the entries of parameters and solutions are called, where that is known."""

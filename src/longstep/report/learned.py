@@ -14,7 +14,7 @@ from ..evaluation.cost import Costs
 from ..evaluation.evaluate import Evaluation
 from ..schedules.schedule import constant
 from ..training.record import Training
-from .tables import Table, comparison
+from .tables import Table, comparison, cost_table
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,32 @@ class Report:
 
     @property
     def words(self) -> str:
-        """What is kept, the certificate's sentence, and what the user should know."""
+        """What is kept, where the time went, the certificate's sentence, and what the user should know."""
         kept = type(self.training.algorithm).__name__
         lines = [f"Kept: {self.training.kept} ({kept}); learned in {self.training.seconds:.1f} s."]
         if self.timing:
             lines.append("Time: " + ", ".join(f"{name} {value:.1f} s" for name, value in self.timing.items()) + ".")
-        if self.costs is not None:
-            lines += [str(self.costs), *self.costs.unreached, self.costs.verdict]
         if self.certificate is not None:
             lines.append(str(self.certificate))
         return "\n".join([*lines, *self.notes])
 
+    @property
+    def verdict(self) -> str | None:
+        """Whether to use what was learned, in a sentence, with a warning of tolerances that nobody reached."""
+        return None if self.costs is None else " ".join([self.costs.verdict, *self.costs.unreached])
+
     def __str__(self) -> str:
-        return f"{self.table.text()}\n{self.words}"
+        return "\n\n".join(part if isinstance(part, str) else part.text() for part in self._parts())
 
     __repr__ = __str__
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
-        """The table as wide as the terminal, then the words."""
-        yield self.table
-        yield self.words
+        """The tables as wide as the terminal, then the words, and the verdict last, where the eye is."""
+        yield from self._parts()
+
+    def _parts(self) -> list[Table | str]:
+        costs = [] if self.costs is None else [cost_table(self.costs)]
+        return [self.table, *costs, self.words, *([] if self.verdict is None else [self.verdict])]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -82,7 +88,7 @@ class Report:
             "certificate": None if self.certificate is None else self.certificate.to_json(),
             "notes": self.notes,
             "costs": None if self.costs is None else self.costs.to_json(),
-            "verdict": None if self.costs is None else self.costs.verdict,
+            "verdict": self.verdict,
             "timing": self.timing,
             "seconds": self.seconds,
         }

@@ -94,7 +94,7 @@ def train(
     >>> np.sort(1 / trained.schedule.step).round(6)  # three steps solve a problem with three eigenvalues
     array([ 1.,  2., 10.])
     """
-    forms = [algorithm] if isinstance(algorithm, Algorithm) else list(algorithm or [default_algorithm(family)])
+    forms = _algorithms(family, algorithm)
     recipe = DEFAULT if recipe is None else recipe
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a Recipe, got {recipe!r}")
@@ -158,6 +158,15 @@ def train(
             return opened
         courses.append(opened)
     return (_better(courses, recipe) if len(courses) > 1 else courses[0]).finish()
+
+
+def _algorithms(family: Family, given: Any) -> list[Algorithm]:
+    """The algorithms to try."""
+    forms: list[Any] = [given] if isinstance(given, Algorithm | str) else list(given or [default_algorithm(family)])
+    for form in forms:
+        if not isinstance(form, Algorithm):
+            raise TypeError(f"algorithm must be an algorithm such as longstep.OSQP(), or several of them, got {form!r}")
+    return forms
 
 
 def _better(courses: "list[_Course]", recipe: Recipe) -> "_Course":
