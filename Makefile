@@ -18,8 +18,8 @@ demo: $(READY)          ## run the main job on a built-in problem; pictures go t
 test: $(READY)          ## the default tests: some minutes on 2 cores, longer the first time
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow'
 
-test-slow: $(READY)     ## everything that takes minutes
-	$(RUN) -m pytest -m slow
+test-slow: $(READY)     ## all other tests, and those that take minutes (an hour)
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 coverage: $(READY)      ## lines and branches that the default tests run
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow' --cov --cov-report=term

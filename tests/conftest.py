@@ -29,8 +29,16 @@ settings.load_profile("longstep")
 _LONG = ("test_reproduce", "test_solver", "test_laws", "test_cli", "test_structure", "test_model", "test_batching")
 
 
+# Tests of some seconds, a line each: pytest's own --durations=0 tells which they are.
+_SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Long files first: with two workers neither is left alone with one at the end."""
+    """Tests on the list are slow. Long files come first: with two workers neither is left alone with one at the end."""
+    for item in items:
+        if item.nodeid in _SLOW:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: _LONG.index(item.path.stem) if item.path.stem in _LONG else len(_LONG))
 
 

@@ -128,3 +128,13 @@ def test_version_is_stated_once():
     assert stated
     assert stated.group(1) == longstep.__version__
     assert f"## [{longstep.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_slow_tests_are_there():
+    folder = Path(__file__).parent
+    names = (folder / "slow.txt").read_text().splitlines()
+    assert names == sorted(set(names))
+    for name in names:
+        file, test = name.split("::", 1)
+        text = (folder.parent / file).read_text()
+        assert f"def {test.split('[')[0]}(" in text, f"{name} is not there any more"

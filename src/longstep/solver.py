@@ -72,11 +72,11 @@ class Solver:
     The `finish` is for quadratic programs in float64: after so many steps, and again after twice, four times … as many,
     the active set of every instance that has not ended is taken from its multipliers, mended row by row until it is
     the optimal one, and solved for exactly. Such a point counts only if its residuals and gap are below 1e-9;
-    otherwise the steps go on as if nothing had been tried. Cone programs, up to 1000 unknowns and rows together, have
-    one by Newton's method, which is tried when the steps have cost as much as it does, for those that get on slowly.
-    Learned solvers use it by default, after as many steps as
-    training found best; `True` takes that number too, or 30 without training, and False is without. A warm start's set
-    is tried before the first step. `solve(steps=…)` and `run` take steps and nothing else.
+    otherwise the steps go on as if nothing had been tried. A warm start's set is tried before the first step. Cone
+    programs, up to 1000 unknowns and rows together, have one by Newton's method: it is tried, unless there is a time
+    limit, whenever the steps since the last time have cost as much as it does. Learned solvers use a finish by default,
+    for QPs after as many steps as training found best; `True` takes that number too, or 30 without training, and False
+    is without. `solve(steps=…)` and `run` take steps and nothing else.
 
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
@@ -357,8 +357,10 @@ class Solver:
         elif clock.limit is None and self.finish is None:
             progress, point = jitted.whole(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            warm = start is not None
-            attempts = None if self.finish is None else Attempts(self._finisher, self.finish, warm)
+            attempts = None if self.finish is None else Attempts(self._finisher, self.finish, start is not None)
+            if attempts is not None and clock.limit is not None and not self._finisher.eager:
+                # What may take long is not begun against a clock.
+                attempts = None
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extracted(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter

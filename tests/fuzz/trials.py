@@ -188,6 +188,45 @@ def finishes(rng: np.random.Generator, folder: Path) -> list[str]:
     return words.tolist()
 
 
+def cone_finishes(rng: np.random.Generator, folder: Path) -> list[str]:
+    """Solve second-order cone programs of one family with a finish: what is called exact must be so by definition."""
+    n, rank = int(rng.integers(1, 9)), int(rng.integers(0, 4))
+    sizes = tuple(int(size) for size in rng.integers(1, 5, size=int(rng.integers(1, 4))))
+    cones = ls.Cones(zero=int(rng.integers(0, min(n, 3))), nonnegative=int(rng.integers(0, 6)), second_order=sizes)
+    root, A = rng.normal(size=(n, rank)), rng.normal(size=(cones.size, n)) * (rng.random((cones.size, n)) < 0.7)
+    P = root @ root.T
+    solver = ls.Solver(ls.Conic(P, A, cones), finish=int(rng.integers(1, 40)))
+    # A point in the cone and a multiplier in its dual make a feasible pair; some instances have neither.
+    v, x = rng.normal(size=(BATCH, cones.size)), rng.normal(size=(BATCH, n))
+    s, y = (np.asarray(f(sign * v.T)).T for f, sign in ((cones.project, 1), (cones.project_dual, -1)))
+    feasible = rng.random((BATCH, 1)) < 0.9
+    b = np.where(feasible, x @ A.T + s, rng.normal(size=v.shape))
+    c = np.where(feasible, -x @ P - y @ A, rng.normal(size=x.shape))
+    found = solver.solve_batch({"b": b, "c": c}, eps_abs=1e-9, eps_rel=1e-9, max_iter=400)
+    for k in np.flatnonzero(found.exact):
+        check_cone_program(P, A, b[k], c[k], cones.zero, cones.nonnegative, sizes, found[int(k)])
+    words = np.where(found.exact, "exact", [Status(s).words for s in found.status])
+    return words.tolist()
+
+
+def check_cone_program(P, A, b, c, zero: int, nonnegative: int, sizes: tuple[int, ...], found: ls.Solution) -> None:
+    """An optimal pair by its definition."""
+    x, y, s = found.x, found.y, found.s
+    terms = np.concatenate([np.abs(P) @ np.abs(x), np.abs(A.T) @ np.abs(y), np.abs(A) @ np.abs(x), np.abs(s), b, c])
+    small = 1e-8 * (1 + float(np.max(np.abs(terms))))
+    require(np.max(np.abs(P @ x + A.T @ y + c)) <= small, "exact, and not stationary")
+    require(np.max(np.abs(A @ x + s - b)) <= small, "exact, and not feasible")
+    require(abs(float(y @ s)) <= small * (1 + float(np.abs(y) @ np.abs(s))), "exact, and not complementary")
+    require(np.max(np.abs(s[:zero]), initial=0.0) <= small, "exact, and a slack of an equality")
+    rest = slice(zero, zero + nonnegative)
+    require(min(np.min(s[rest], initial=0.0), np.min(y[rest], initial=0.0)) >= -small, "exact, and a negative entry")
+    start = zero + nonnegative
+    for size in sizes:
+        for part in (s[start : start + size], y[start : start + size]):
+            require(np.linalg.norm(part[1:]) <= part[0] + small, "exact, and outside a second-order cone")
+        start += size
+
+
 # Bad input.
 
 ODD = [
@@ -375,6 +414,7 @@ TRIALS = {
     "statuses": statuses,
     "statuses in C": in_c,
     "finishes": finishes,
+    "cone finishes": cone_finishes,
     "inputs": inputs,
     "solver files": solver_files,
     "certificates": certificates,

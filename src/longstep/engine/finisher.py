@@ -83,7 +83,9 @@ class Finisher:
     def compile(self, encoded: Any, point: Point, limits: Limits) -> None:
         """Compile, where that was not done for one instance or for several, by a try that nothing comes of."""
         if point.x.ndim not in self._compiled:
-            self(encoded, point, np.ones(point.x.shape[1:], bool), limits)
+            first = np.zeros(point.x.shape[1:], bool)
+            first.flat[0] = True
+            self(encoded, point, first, limits)
             self._compiled.add(point.x.ndim)
 
     def __call__(self, encoded: Any, point: Point, running: np.ndarray, limits: Limits) -> Exact:

@@ -50,8 +50,12 @@ class Newton:
         began = _begin(self.structure, self.leaves, encoded, point)
         z, b, c = (np.array(part) for part in began)
         # One instance, or one in each column.
-        columns = (part.reshape(len(part), -1).T for part in (z, b, c))
-        found = [self._search(*column) for column in zip(*columns, strict=True)]
+        columns = np.concatenate([part.reshape(len(part), -1) for part in (z, b, c)]).T
+        found: list[tuple[np.ndarray, int]] = []
+        for k, column in enumerate(columns):
+            # What a batch is padded with is not sought for again.
+            again = k > 0 and np.array_equal(column, columns[k - 1])
+            found.append(found[-1] if again else self._search(*np.split(column, [len(z), len(z) + len(b)])))
         z = np.stack([each for each, _ in found], axis=-1).reshape(z.shape)
         steps = np.array([count for _, count in found], np.int32).reshape(z.shape[1:])
         return _end(self.structure, self.leaves, encoded, z, steps)

@@ -21,8 +21,8 @@ from .tables import Table, comparison, cost_table
 class Report:
     """What `learn` did: `print` it, or `save` it to a folder.
 
-    `evaluations` are on test instances: the learned solver first, then the best constant, then the defaults. `costs`
-    are the steps until `solve` ends, on the test instances too, the installed package's beside them, with a verdict.
+    `costs` are the steps and the time until `solve` ends on test instances, the installed package's beside them, with a
+    verdict. `evaluations` are on test instances too: the learned solver first, then the best constant, the defaults.
     `timing` tells where the time went, `notes` what else is worth knowing, such as why there is no certificate.
     """
 
@@ -76,7 +76,7 @@ class Report:
 
     def _parts(self) -> list[Table | str]:
         costs = [] if self.costs is None else [cost_table(self.costs)]
-        return [self.table, *costs, self.words, *([] if self.verdict is None else [self.verdict])]
+        return [*costs, self.table, self.words, *([] if self.verdict is None else [self.verdict])]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
