@@ -11,7 +11,7 @@ import numpy as np
 from ..certificates.certificate import Certificate
 from ..learning import learn
 from ..report import figures, style
-from ..report.tables import Column, Table, certificate_table
+from ..report.tables import Column, Table, certificate_table, cost_table
 from ..solver import Solver
 from .experiments import quadcopter
 
@@ -142,6 +142,8 @@ def run(out: Path, console: Any) -> None:
     console.print(f"learned from 10 initial states in {report.training.seconds:.1f} s: {report.training.kept}\n")
     console.print(report.table)
     assert report.certificate is not None
+    assert report.costs is not None
+    console.print(cost_table(report.costs))
     console.print(certificate_table(report.certificate))
     console.print(report.certificate.sentence(report.certificate.claims[1]), "\n", style="bold")
     report.save(out)
@@ -157,7 +159,8 @@ def run(out: Path, console: Any) -> None:
     console.print(flights_table(flights))
     draw_flights(flights, out / "flight")
     names = ", ".join(sorted(path.name for path in out.iterdir() if path.is_file()))
-    console.print(f"In {out}/: {names}")
+    console.print(f"In {out}/: {names}\n")
+    console.print(report.verdict, "\n", style="bold")
     console.print(
         "Next, your own problem: write it in CVXPY as in examples/portfolio.py, then\n"
         "  longstep learn portfolio.py --out portfolio.longstep"
