@@ -31,7 +31,7 @@ test-lowest:            ## the default tests with the oldest dependencies that p
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
 	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet --resolution lowest-direct --editable .
-	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs PEPit matplotlib pyarrow pytest pytest-xdist hypothesis
+	VIRTUAL_ENV=.venv-lowest .venv-lowest/bin/uv pip install --quiet cvxpy osqp scs PEPit matplotlib pyarrow pytest pytest-xdist hypothesis beartype
 	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 lint: $(READY)          ## ruff and pyright

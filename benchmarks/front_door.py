@@ -3,11 +3,11 @@
     python benchmarks/front_door.py [NAME ...] [--train 60] [--test 200] [--seed 0]
 
 Twelve problems as people write them in CVXPY, in their own units: signals, statistics, markets, estimation and control.
-Each is learned from past parameters, once, and tested on others: steps until `solve` ends at 1e-6 (a change of the
-active set counts as one), at the median, the 95% quantile and the worst, how many are unsolved, beside OSQP's or SCS's
-defaults and the installed package as it comes; the share of exact points; the time of one instance in C on one core
-beside the package's; and the time of learning. JSON: out/benchmarks/front_door.json; a family that is there is not
-measured again.
+Each is learned from past parameters, once, and tested on others: steps until `solve` ends at 1e-6, at the median, the
+95% quantile and the worst (a change of the active set counts as one, a Newton step as the (n + m)/3 that cost as much),
+and how many are unsolved, beside OSQP's or SCS's defaults and the installed package as it comes; the share of exact
+points; the time of one instance in C on one core beside the package's; and the time of learning. JSON:
+out/benchmarks/front_door.json; a family that is there is not measured again.
 """
 
 import argparse

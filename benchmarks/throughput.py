@@ -96,7 +96,8 @@ def osqp_loop(parameters, steps):
     import scipy.sparse as sp
 
     family = quadcopter.family()
-    data = family.data(parameters)
+    # The package reads the numbers of an update as they lie in memory, whatever their strides.
+    data = {name: np.ascontiguousarray(values) for name, values in family.data(parameters).items()}
     solver = osqp.OSQP()
     solver.setup(
         sp.csc_matrix(sp.triu(family.P)), data["q"][0], sp.csc_matrix(family.A), data["l"][0], data["u"][0],

@@ -16,7 +16,12 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 import jax  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
+import tests.typecheck  # noqa: E402, F401
+
+# Types and shapes of all that the package's functions take and return.
+install_import_hook("longstep", "tests.typecheck.enforced")
 jax.config.update("jax_enable_x64", True)
 
 settings.register_profile(
@@ -42,15 +47,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: _LONG.index(item.path.stem) if item.path.stem in _LONG else len(_LONG))
 
 
-_maps = Path("/proc/self/maps")
-
-
 @pytest.fixture(autouse=True, scope="module")
 def room_for_programs():
-    """Every compiled program takes memory maps. A process may have some 65,000, too few for all tests' programs."""
+    """A process has too few memory maps for all tests' programs."""
+    from longstep._util.programs import make_room
+
     yield
-    if _maps.exists() and _maps.read_bytes().count(b"\n") > 25_000:
-        jax.clear_caches()
+    make_room()
 
 
 @pytest.fixture(scope="session")

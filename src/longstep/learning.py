@@ -20,9 +20,8 @@ from .cvxpy import Model, from_cvxpy
 from .data.dataset import Dataset, draw
 from .data.optima import InaccurateReferenceError, NoOptimumError
 from .data.samples import read_samples
-from .engine.finisher import can_finish
+from .engine.finisher import can_finish, finish_cost
 from .engine.forecast import forecast
-from .engine.plan import LadderUse
 from .engine.solution import INFEASIBLE
 from .evaluation import scheduled
 from .evaluation.cost import Costs, choose_solver, compare_costs
@@ -154,23 +153,37 @@ def list_forms(family: Family) -> list[Algorithm]:
 
 def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Training, Solver]:
     """Of the learned schedule, the best constant and the defaults what costs a user least: its name, its record and its
-    solver. The ladder of the learned one is used from the start or late."""
+    solver. The ladder of the learned one is used from the start or late, and so is its finish."""
     if trained.algorithm.metric_groups(family) is None:
         return "learned", trained, Solver(family, trained)
+    candidates = _candidates(family, trained, parameters)
+    place = choose_solver([solver for _, _, solver in candidates], parameters)
+    return candidates[place]
+
+
+def _candidates(family: Family, trained: Training, parameters: Any) -> list[tuple[str, Training, Solver]]:
+    """What might be kept. Where the finish makes all instances exact at once, only when it is tried is in question: by
+    then, or when the steps before it have cost as much as it does."""
+    learned = Solver(family, trained)
+    candidates = [("learned", trained, learned)]
+    if learned.finish is not None and isinstance(family, QP):
+        found = first_try(learned, parameters)
+        later = int(np.ceil(np.mean(finish_cost(family, found))))
+        if later > learned.finish:
+            patient = replace(trained, record=trained.record | {"finish": later})
+            candidates.append(("learned", patient, Solver(family, patient)))
+        if np.all(found.exact):
+            return candidates
     usual = default_algorithm(family)
     settled = constant(usual.hyperparameters(family))
     defaults = _keeping(replace(trained, algorithm=usual, schedule=settled, constant=settled), "the defaults")
     held = _keeping(replace(trained, schedule=trained.constant), "the best constant")
-    ladders: list[tuple[str, Training, LadderUse]] = [
-        ("learned", trained, True),
-        ("learned", trained, "late"),
-        ("best constant with ladder", held, True),
-        ("defaults with ladder", defaults, True),
+    return [
+        *candidates,
+        ("learned", trained, Solver(family, trained, ladder="late")),
+        ("best constant with ladder", held, Solver(family, held)),
+        ("defaults with ladder", defaults, Solver(family, defaults)),
     ]
-    solvers = [Solver(family, training, ladder=ladder) for _, training, ladder in ladders]
-    place = choose_solver(solvers, parameters)
-    name, kept, _ = ladders[place]
-    return name, kept, solvers[place]
 
 
 def _keeping(training: Training, kept: str) -> Training:

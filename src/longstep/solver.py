@@ -13,7 +13,7 @@ from .algorithms.base import Algorithm
 from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
-from .engine.finisher import Finisher, can_finish, finish_after
+from .engine.finisher import Finisher, can_finish, finish_after, learned_proximal
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
@@ -131,6 +131,7 @@ class Solver:
             raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
         self.ladder: LadderUse = usual_ladder if ladder is None else ladder
         self.finish: int | None = self._finish_after(learned if finish is None else finish)
+        self.proximal, self._finisher = learned_proximal(self.record), None
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
         leaves, structure = jax.tree.flatten((self.algorithm, self._working, self.plan))
@@ -271,7 +272,7 @@ class Solver:
         parts = (*self.algorithm.identity(), self.schedule.to_json(), self.safeguard)
         parts = parts if self.factors is None else (*parts, self.factors)
         parts = parts if self.plan.ladder is None else (*parts, "ladder", self.ladder)
-        parts = parts if self.finish is None else (*parts, "finish", self.finish)
+        parts = parts if self.finish is None else (*parts, "finish", self.finish, self.proximal)
         return content_hash(self.family.content_hash(), parts)
 
     def save(self, path: "str | Path") -> None:
@@ -289,7 +290,7 @@ class Solver:
         solver = checked(
             path, "the solver", lambda: Solver(parts.family, parts.schedule, algorithm=parts.algorithm, **options)
         )
-        solver.record, solver.seen = parts.record, parts.seen
+        solver.record, solver.seen, solver.proximal = parts.record, parts.seen, learned_proximal(parts.record)
         return solver
 
     def __repr__(self) -> str:
@@ -312,9 +313,11 @@ class Solver:
             return None
         return int((self.record or {}).get("finish", finish_after(self.family))) if wanted is True else int(wanted)
 
-    @functools.cached_property
-    def _finisher(self) -> Finisher:
-        return Finisher(self._working)
+    def _make_finisher(self) -> Finisher:
+        """What tries to finish; made once for a proximal term."""
+        if self._finisher is None or self._finisher.proximal != self.proximal:
+            self._finisher = Finisher(self._working, self.proximal)
+        return self._finisher
 
     @functools.cached_property
     def _everywhere(self) -> tuple:
@@ -357,10 +360,7 @@ class Solver:
         elif clock.limit is None and self.finish is None:
             progress, point = jitted.whole(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            attempts = None if self.finish is None else Attempts(self._finisher, self.finish, start is not None)
-            if attempts is not None and clock.limit is not None and not self._finisher.eager:
-                # What may take long is not begun against a clock.
-                attempts = None
+            attempts = None if self.finish is None else Attempts(self._make_finisher(), self.finish, start is not None)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extracted(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter

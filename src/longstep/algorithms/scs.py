@@ -28,11 +28,11 @@ class SCSState(eqx.Module):
     carry = 2ũ − u + α(u − ũ). Vectors hold (x, y); the τ components stand apart.
     """
 
-    u: Float[Array, "n+m *N"]
+    u: Float[Array, "nm *N"]
     tau: Float[Array, "*N"]
-    v: Float[Array, "n+m *N"]
+    v: Float[Array, "nm *N"]
     v_tau: Float[Array, "*N"]
-    carry: Float[Array, "n+m *N"]
+    carry: Float[Array, "nm *N"]
     carry_tau: Float[Array, "*N"]
     first: Bool[Array, "*N"]
 
@@ -107,13 +107,13 @@ class SCS(Splitting):
         r = jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
         return r / theta[METRIC] if METRIC in theta else r
 
-    def _r(self, family: Conic, theta) -> Float[Array, " n+m"]:
+    def _r(self, family: Conic, theta) -> Float[Array, " nm"]:
         return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])
 
     def solve_tolerance(self, epsilon):  # noqa: D102
         return epsilon ** (2 / 3)
 
-    def _solve(self, family: Conic, theta, factors, rhs: Float[Array, "n+m *N"]) -> Float[Array, "n+m *N"]:
+    def _solve(self, family: Conic, theta, factors, rhs: Float[Array, "nm *N"]) -> Float[Array, "nm *N"]:
         """(R+M)⁻¹ rhs."""
         A, n = family.matrices.A, family.n
         r_y = along(self._r_y(family, theta), rhs)
@@ -123,7 +123,7 @@ class SCS(Splitting):
     def prepare_instance(self, family, instance, theta, factors):  # noqa: D102
         return self._solve(family, theta, factors, jnp.concatenate([instance.c, instance.b]))
 
-    def _solve_both(self, family: Conic, instance: ConicInstance, theta, factors, rhs: Float[Array, "n+m *N"]):
+    def _solve_both(self, family: Conic, instance: ConicInstance, theta, factors, rhs: Float[Array, "nm *N"]):
         """(R+M)⁻¹ rhs and g in one pass over the factor."""
         q = jnp.concatenate([instance.c, instance.b])
         if rhs.ndim == 1:

@@ -86,7 +86,7 @@ def worst_case_curve(
 
 # A vector by its coefficients over the unknown vectors, and matrices M that stand for ⟨M, G⟩ with their Gram matrix G.
 _Vector: TypeAlias = Float[np.ndarray, " u"]
-_Matrices: TypeAlias = Float[np.ndarray, "m u u"]
+_Matrices: TypeAlias = Float[np.ndarray, "m size size"]
 _Points: TypeAlias = list[tuple[_Vector, _Vector, int]]
 
 
@@ -219,7 +219,7 @@ class _Program(NamedTuple):
         lower = np.sum(self.gram * G) + self.value @ F - multipliers @ np.maximum(excess, 0)
         return _Found(self.unit * float(lower), self.unit * self.bound(multipliers), G * self.units)
 
-    def bound(self, multipliers: Float[np.ndarray, " m+1"]) -> float:
+    def bound(self, multipliers: Float[np.ndarray, " multipliers"]) -> float:
         """τ where λ ≥ 0 and τ prove that it bounds the error, otherwise infinite:
 
         ⟨gram, G⟩ + value·F ≤ ⟨gram − Σ λ_i grams_i, G⟩ + (value − Σ λ_i values_i)·F ≤ τG₀₀ + 0 ≤ τ.

@@ -175,10 +175,10 @@ class QuantileCurves:
 
 
 def quantile_curves(
-    values: Float[np.ndarray, "N K"],
+    values: Float[np.ndarray, "..."],
     level: float = 0.975,
     delta: float = 1e-5,
-    tolerances: Float[np.ndarray, " T"] | None = None,
+    tolerances: ArrayLike | None = None,
     *,
     joint: int = 1,
     method: BoundMethod = "kl",

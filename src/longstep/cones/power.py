@@ -54,7 +54,7 @@ class _Place(NamedTuple):
 
 
 @jax.custom_jvp
-def project_power(v: Float[Array, "count 3 *N"], a: Float[Array, "count *N"]) -> Float[Array, "count 3 *N"]:
+def project_power(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> Float[Array, "count 3 *N"]:
     """Onto the power cones of the exponents, along axis 1 (Hien 2015); finite derivatives with respect to v."""
     return _projected(_locate(v, a))
 
@@ -85,7 +85,7 @@ def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
     return jnp.where(place.inside, place.v, jnp.where(place.polar, 0 * place.v, curved)) * place.scale
 
 
-def _locate(v: Float[Array, "count 3 *N"], a: Float[Array, "count *N"]) -> _Place:
+def _locate(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> _Place:
     scale = largest(v)
     v = v / scale
     x, y, z = v[:, 0], v[:, 1], jnp.abs(v[:, 2])

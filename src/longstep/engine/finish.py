@@ -31,8 +31,9 @@ from ..families.quadratic_program import QP
 ACCURACY = 1e-9
 # Proximal steps go on while they are above this, for a while.
 _CLOSE = 1e-12
-# Least eigenvalue of R, as a part of the largest, that needs no proximal term; and the term, as such a part.
-_DEFINITE, _PROXIMAL = 1e-7, 1e-5
+# Least eigenvalue of R, as a part of the largest, that needs no proximal term; and the term, as such a part, where none
+# was learned.
+_DEFINITE, PROXIMAL = 1e-7, 1e-4
 # A row is dependent on the active ones where what is left of it is below this part of it.
 DEPENDENT = 1e-9
 # Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
@@ -57,17 +58,38 @@ class Finish(eqx.Module):
     proximal: bool = eqx.field(static=True)
 
     @staticmethod
-    def of(family: QP) -> "Finish":
-        """Eliminate the equalities of a family, and factor what is left."""
+    def of(family: QP, proximal: float = PROXIMAL) -> "Finish":
+        """Eliminate the equalities of a family, and factor what is left, where R is singular with this part of its
+        largest eigenvalue as δ."""
         made = eliminated(family)
         R, A = (np.asarray(M.dense(), np.float64) for M in (made.elimination.P, made.elimination.A))
-        tables = finish_tables(R, A, np.eye(len(R)))
+        tables = finish_tables(R, A, np.eye(len(R)), proximal)
         arrays = {name: jnp.asarray(value, jnp.float64) for name, value in tables._asdict().items()}
         return Finish(made, **arrays, proximal=tables.delta > 0)
 
     def seek(self, encoded: Any, point: Point) -> "Outcome":
         """The exact points of instances, from the active sets of points near them."""
-        return _seek(self, encoded, point)
+        instance = self.family.decode(encoded)
+        start = Condensed().init(self.family, instance, point)
+        each = _each(start.v)
+        change = each(lambda bounds, found: _pivoted(self, bounds, found))
+        found = change(_bounds(self, instance, start.v), each(lambda y: _seeded(self, y))(start.y))
+        v, outcome = _refined(self, instance, found, start.v)
+        if not self.proximal:
+            return outcome
+
+        def again(carried):
+            # The next proximal step, from where this one ended; its multipliers are a dual feasible start.
+            number, found, v, _ = carried
+            found = eqx.tree_at(lambda s: s.going, found, jnp.ones_like(found.going))
+            found = change(_bounds(self, instance, v), found)
+            return number + 1, found, *_refined(self, instance, found, v)
+
+        def is_rough(carried):
+            number, _, _, outcome = carried
+            return (number < OUTER) & jnp.any(outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
+
+        return jax.lax.while_loop(is_rough, again, (jnp.int32(0), found, v, outcome))[3]
 
     @property
     def slots(self) -> int:
@@ -86,35 +108,35 @@ class Outcome(eqx.Module):
 
     point: Point
     residuals: Residuals
-    exact: Bool[Array, " N"]
-    changes: Int[Array, " N"]
+    exact: Bool[Array, "*N"]
+    changes: Int[Array, "*N"]
 
 
 class _Set(eqx.Module):
     """An active set in slots, as many as there can be independent rows: the row of each, or −1 for an empty slot; +1
     for its upper bound or −1 for the lower; its multiplier; and the inverse of H_WW, zero at empty slots."""
 
-    rows: Int[Array, " a"]
-    side: Int[Array, " a"]
-    y: Float[Array, " a"]
-    K: Float[Array, "a a"]
-    changes: Int[Array, ""]
-    going: Bool[Array, ""]
+    rows: Int[Array, "a *N"]
+    side: Int[Array, "a *N"]
+    y: Float[Array, "a *N"]
+    K: Float[Array, "a a *N"]
+    changes: Int[Array, "*N"]
+    going: Bool[Array, "*N"]
 
 
 class _Bounds(eqx.Module):
     """What an instance's set is sought for: g, the bounds, and how large a rounding error of s is, row by row."""
 
-    g: Float[Array, " i"]
-    l: Float[Array, " i"]
-    u: Float[Array, " i"]
-    noise: Float[Array, " i"]
+    g: Float[Array, "i *N"]
+    l: Float[Array, "i *N"]
+    u: Float[Array, "i *N"]
+    noise: Float[Array, "i *N"]
 
-    def off(self, rows: Int[Array, " a"], side: Int[Array, " a"]) -> Float[Array, " a"]:
+    def off(self, rows: Int[Array, "a *N"], side: Int[Array, "a *N"]) -> Float[Array, "a *N"]:
         """g less the bounds of the active rows; zero at empty slots."""
         return jnp.where(side > 0, self.g[rows] - self.u[rows], jnp.where(side < 0, self.g[rows] - self.l[rows], 0.0))
 
-    def violated(self, s: Float[Array, " i"]) -> Float[Array, " i"]:
+    def violated(self, s: Float[Array, "i *N"]) -> Float[Array, "i *N"]:
         """By how much each row is outside its bounds."""
         return jnp.maximum(jnp.maximum(s - self.u, self.l - s), 0.0)
 
@@ -129,11 +151,12 @@ class Tables(NamedTuple):
     root: Float[np.ndarray, " i"]
 
 
-def finish_tables(R: np.ndarray, A: np.ndarray, unit: np.ndarray) -> Tables:
-    """What a finish computes with. δ is a multiple of `unit`, the metric of the coordinates."""
+def finish_tables(R: np.ndarray, A: np.ndarray, unit: np.ndarray, proximal: float) -> Tables:
+    """What a finish computes with. δ, this part of R's largest eigenvalue, is a multiple of `unit`, the metric of the
+    coordinates."""
     values = scipy.linalg.eigh(R, unit, eigvals_only=True)
     largest = float(values.max())
-    delta = _PROXIMAL * (largest if largest > 0 else 1.0) if values.min() <= _DEFINITE * largest else 0.0
+    delta = proximal * (largest if largest > 0 else 1.0) if values.min() <= _DEFINITE * largest else 0.0
     inverse = np.linalg.inv(R + delta * unit)
     inverse = (inverse + inverse.T) / 2
     spread = A @ inverse
@@ -150,30 +173,6 @@ def most_changes(slots: int) -> int:
 def corrections(delta: float) -> int:
     """How often the point of a set is corrected; with a proximal term each takes off only a part of what is left."""
     return 6 if delta else 3
-
-
-def _seek(finish: Finish, encoded: Any, point: Point) -> Outcome:
-    instance = finish.family.decode(encoded)
-    start = Condensed().init(finish.family, instance, point)
-    each = _each(start.v)
-    change = each(lambda bounds, found: _pivoted(finish, bounds, found))
-    found = change(_bounds(finish, instance, start.v), each(lambda y: _seeded(finish, y))(start.y))
-    v, outcome = _refined(finish, instance, found, start.v)
-    if not finish.proximal:
-        return outcome
-
-    def again(carried):
-        # The next proximal step, from where this one ended; its multipliers are a dual feasible start.
-        number, found, v, _ = carried
-        found = eqx.tree_at(lambda s: s.going, found, jnp.ones_like(found.going))
-        found = change(_bounds(finish, instance, v), found)
-        return number + 1, found, *_refined(finish, instance, found, v)
-
-    def is_rough(carried):
-        number, _, _, outcome = carried
-        return (number < OUTER) & jnp.any(outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
-
-    return jax.lax.while_loop(is_rough, again, (jnp.int32(0), found, v, outcome))[3]
 
 
 def _each(like: Any) -> Any:

@@ -29,14 +29,14 @@ def guarded(
     What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
     block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
     ends. All that depends on it is decided once a block: a branch costs a copy of the states, which is more than a
-    step does.
+    step does. Where a record is kept, which nobody waits for but the compiler, there is no branch.
     """
     safeguard = problem.plan.safeguard
     assert safeguard is not None
     ends = safeguard.block_ends()
     recorded = bool(jax.tree.leaves(record))
 
-    def one(k, carried, guard: Guard, watchful: bool):
+    def one(k, carried, guard: Guard, at_anchor: Any, watchful: bool):
         state, record = carried
         following = problem.stepper(k, once=True)(state)
         if watchful:
@@ -46,21 +46,28 @@ def guarded(
         observed = observe(following)
         if guard.anchor is not None:
             failed, _ = fails(problem, following, guard)
-            observed = choose(failed, observe(guard.anchor), observed)
+            observed = choose(failed, at_anchor, observed)
         return following, _noted(record, k - first, observed)
 
     def block(carried):
         k, state, guard, record = carried
         stop = jnp.minimum(ends[k], end)
+        at_anchor = observe(guard.anchor) if recorded and guard.anchor is not None else None
 
         def steps_of(watchful: bool):
-            return lambda: jax.lax.fori_loop(k, stop, lambda k, c: one(k, c, guard, watchful), (state, record))
+            def step(k, carried):
+                return one(k, carried, guard, at_anchor, watchful)
 
-        following, record = jax.lax.cond(jnp.any(guard.safe), steps_of(True), steps_of(False))
+            return lambda: jax.lax.fori_loop(k, stop, step, (state, record))
+
+        watched = steps_of(True)
+        following, record = watched() if recorded else jax.lax.cond(jnp.any(guard.safe), watched, steps_of(False))
 
         def judged():
-            back = state if guard.anchor is None else guard.anchor
-            after, then = settled(problem, following, guard, back)
+            if guard.anchor is not None:
+                # As it was observed, where there is a record.
+                return *settled(problem, following, guard, guard.anchor), record
+            after, then = settled(problem, following, guard, state)
             return after, then, _noted(record, stop - 1 - first, observe(after))
 
         state, guard, record = jax.lax.cond(stop == ends[k], judged, lambda: (following, guard, record))

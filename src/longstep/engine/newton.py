@@ -24,6 +24,7 @@ from ..families.conic import Conic
 from ..families.point import Point
 from ..linalg.matrix import along
 from .finish import ACCURACY, Outcome
+from .jitted import Key
 
 # Unknowns x and v beyond which a factorization costs more than it is worth.
 MOST = 1000
@@ -41,14 +42,12 @@ class Newton:
     """Newton's method for the instances of a family in its working units."""
 
     def __init__(self, family: Conic):
-        leaves, self.structure = jax.tree.flatten(family)
-        self.leaves, self.n = tuple(leaves), family.n
+        self.n, self.family, self.cones = family.n, _flat(family), _flat(family.cones)
         self.P, self.A = (np.asarray(M.dense()) for M in (family.matrices.P, family.matrices.A))
 
     def seek(self, encoded: Any, point: Point) -> Outcome:
         """The exact points of instances near these, where they are found."""
-        began = _begin(self.structure, self.leaves, encoded, point)
-        z, b, c = (np.array(part) for part in began)
+        z, b, c = (np.array(part) for part in _begin(*self.family, encoded, point))
         # One instance, or one in each column.
         columns = np.concatenate([part.reshape(len(part), -1) for part in (z, b, c)]).T
         found: list[tuple[np.ndarray, int]] = []
@@ -58,7 +57,7 @@ class Newton:
             found.append(found[-1] if again else self._search(*np.split(column, [len(z), len(z) + len(b)])))
         z = np.stack([each for each, _ in found], axis=-1).reshape(z.shape)
         steps = np.array([count for _, count in found], np.int32).reshape(z.shape[1:])
-        return _end(self.structure, self.leaves, encoded, z, steps)
+        return _end(*self.family, encoded, z, steps)
 
     def _search(self, z: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, int]:
         """The best of what Newton steps from z lead to, and how many they were."""
@@ -81,7 +80,7 @@ class Newton:
 
     def _conditions(self, z: np.ndarray, b: np.ndarray, c: np.ndarray) -> "_Conditions":
         x, v = z[: self.n], z[self.n :]
-        y, D = (np.asarray(part) for part in _projected(self.structure, self.leaves, v))
+        y, D = (np.asarray(part) for part in _projected(*self.cones, v))
         F = np.concatenate([self.P @ x + self.A.T @ y + c, self.A @ x + y - v - b])
         return _Conditions(F, np.nan_to_num(D, posinf=0.0, neginf=0.0), float(np.linalg.norm(F)))
 
@@ -98,31 +97,36 @@ class Newton:
 class _Conditions(NamedTuple):
     """F, the derivative of the projection, and ‖F‖."""
 
-    F: Float[np.ndarray, " n+m"]
+    F: Float[np.ndarray, " nm"]
     D: Float[np.ndarray, "m m"]
     norm: float
 
 
+def _flat(tree: Any) -> tuple[Key, tuple]:
+    leaves, structure = jax.tree.flatten(tree)
+    return Key(structure), tuple(leaves)
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def _begin(structure: Any, leaves: tuple, encoded: Any, point: Point) -> tuple[Array, Array, Array]:
+def _begin(key: Key, leaves: tuple, encoded: Any, point: Point) -> tuple[Array, Array, Array]:
     """(x, v) of points, and the data, in working units."""
-    family: Conic = jax.tree.unflatten(structure, leaves)
+    family: Conic = jax.tree.unflatten(key.structure, leaves)
     instance = family.decode(encoded)
     start = SCS().init(family, instance, point)
     return start.u.at[family.n :].add(-start.v[family.n :]), instance.b, instance.c
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _projected(structure: Any, leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, Array]:
+def _projected(key: Key, leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, Array]:
     """Π_K*(v) and its derivative."""
-    project = jax.tree.unflatten(structure, leaves).cones.project_dual
+    project = jax.tree.unflatten(key.structure, leaves).project_dual
     return project(v), jax.jacfwd(project)(v)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _end(structure: Any, leaves: tuple, encoded: Any, z: Float[Array, "n+m *N"], steps: Any) -> Outcome:
+def _end(key: Key, leaves: tuple, encoded: Any, z: Float[Array, "nm *N"], steps: Any) -> Outcome:
     """The points of (x, v) in the user's units, and how good they are."""
-    family: Conic = jax.tree.unflatten(structure, leaves)
+    family: Conic = jax.tree.unflatten(key.structure, leaves)
     instance, s, n = family.decode(encoded), family.matrices.scaling, family.n
     dual = family.cones.project_dual(z[n:])
     x, y, slack = (instance.size * part for part in (z[:n], dual, dual - z[n:]))

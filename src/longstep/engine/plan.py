@@ -76,14 +76,14 @@ class Plan(eqx.Module):
     which places do without the metric.
     """
 
-    theta: dict[str, Float[Array, " H+1+R"]]
+    theta: dict[str, Float[Array, " places"]]
     factors: Factored | None
-    which: Int[Array, " H+1+R"]
+    which: Int[Array, " places"]
     H: int = eqx.field(static=True)
     safeguard: Safeguard | None = None
     metric: Float[Array, " rows"] | None = None
     ladder: Ladder | None = None
-    plain: Bool[Array, " H+1+R"] | None = None
+    plain: Bool[Array, " places"] | None = None
 
     def at(self, k: Any, once: bool = False) -> tuple[Theta, Any]:
         """θ^k and its factor, for k ≤ H or on a rung of the ladder; the factor of a step that is taken `once` stays in

@@ -48,6 +48,9 @@ def walk(
     attempts: Attempts | None,
 ) -> tuple[Progress, Exact | None]:
     """Steps until all instances have ended, or the limits; and what the finish made exact."""
+    if attempts is not None and clock.limit is not None and not attempts.finisher.eager:
+        # What may take long is not begun against a clock.
+        attempts = None
     progress, exact = jitted.opened(key, leaves, encoded, start, limits), None
     # No step yet: this compiles, where it must, before the clock is started.
     progress = jitted.advanced(key, leaves, encoded, progress, limits, first, 0)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .._util.text import tolerance_text
+from .._util.text import seconds_text, tolerance_text
+from ..engine.finisher import finish_cost
 from ..engine.solution import INFEASIBLE, Solution, Status
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
 from ..solver import Solver
-from ..training.finish import first_try
 
 TOLERANCES = (1e-3, 1e-6)
 MOST_STEPS = 20_000
@@ -28,8 +28,8 @@ _SOON = 500
 class Cost:
     """The steps that a method takes on instances until it ends with a tolerance, and whether it was reached.
 
-    A change of the active set counts as a step: it costs about as much. An instance that is found to have no solution
-    counts as done: that is an answer. `seconds` is the mean time of an instance, `most` the steps it was given.
+    What the finish does counts as the steps that cost as much. An instance that is found to have no solution counts as
+    done: that is an answer. `seconds` is the mean time of an instance, `most` the steps it was given.
     """
 
     name: str
@@ -72,21 +72,21 @@ def solver_cost(
     first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
     if timed:
         first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
-    status, steps, seconds = np.array(first.status), _steps(first), first.time
+    status, steps, seconds = np.array(first.status), _steps(solver, first), first.time
     # A batch takes as long as its slowest instance: those go on by themselves, from the start. As many as before, some
     # of them twice: to compile another shape takes longer than that.
     left = np.flatnonzero(status == Status.ITERATION_LIMIT)
     if left.size and most > _SOON:
         again = np.resize(left, status.size)
         rest = solver.solve_batch(solver.family.select(parameters, again), **limits, max_iter=most)
-        status[again], steps[again] = rest.status, _steps(rest)
+        status[again], steps[again] = rest.status, _steps(solver, rest)
         seconds += rest.time * left.size / status.size
     done = np.isin(status, (Status.SOLVED, *INFEASIBLE))
     return Cost(name, eps, steps, done, seconds / done.size, most)
 
 
-def _steps(solution: Solution) -> np.ndarray:
-    return np.asarray(solution.iterations) + np.maximum(solution.changes, 0)
+def _steps(solver: Solver, solution: Solution) -> np.ndarray:
+    return np.asarray(solution.iterations) + np.ceil(finish_cost(solver.family, solution)).astype(int)
 
 
 def compare_costs(methods: Mapping[str, Solver], parameters: Any) -> "Costs":
@@ -95,13 +95,12 @@ def compare_costs(methods: Mapping[str, Solver], parameters: Any) -> "Costs":
     Where the first ends with all instances soon, the others need not go on for long.
     """
     (name, kept), *others = methods.items()
-    family, options = kept.family, {"timed": True}
-    rows = [solver_cost(name, kept, parameters, eps, **options) for eps in TOLERANCES]
+    rows = [solver_cost(name, kept, parameters, eps, timed=True) for eps in TOLERANCES]
     soon = all(row.done.all() and row.steps.max() <= _USUAL_STEPS for row in rows)
     most = _USUAL_STEPS if soon else MOST_STEPS
     rows = [replace(row, most=most) for row in rows]
-    rows += [solver_cost(name, s, parameters, eps, most=most, **options) for name, s in others for eps in TOLERANCES]
-    packages = [package_cost(family, parameters, eps, most=most) for eps in TOLERANCES]
+    rows += [solver_cost(name, s, parameters, eps, most=most, timed=True) for name, s in others for eps in TOLERANCES]
+    packages = [package_cost(kept.family, parameters, eps, most=most) for eps in TOLERANCES]
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
 
 
@@ -119,6 +118,8 @@ def package_cost(family: Any, parameters: Any, eps: float, *, most: int = MOST_S
 def _osqp(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
     import osqp
 
+    # It reads the numbers of an update as they lie in memory, whatever their strides.
+    data = {name: np.ascontiguousarray(values) for name, values in data.items()}
     solver, found = osqp.OSQP(), []
     P, A = sp.csc_matrix(sp.triu(family.P)), sp.csc_matrix(family.A)
     first = {name: data[name][0] for name in ("q", "l", "u")}
@@ -181,9 +182,17 @@ class Costs:
         advice += f". To {tolerance_text(mine[-1].eps)} it takes {_counted(mine[-1])}"
         if len(self.names) == 1:
             return f"{advice}."
+        faster = ""
+        for package in packages:
+            seconds = [self.of(name)[-1].seconds for name in (package, kept)]
+            if seconds[0] < seconds[1]:
+                faster = f" In time the {package} is ahead: {seconds_text(seconds[0])} an instance, against "
+                faster += (
+                    f"{seconds_text(seconds[1])} in a batch with JAX; solver.compile() is faster for one at a time."
+                )
         level = {name: float(np.mean([cost.level for cost in self.of(name)])) for name in self.names[1:]}
         best = min(level, key=lambda name: level[name])
-        return f"{advice}; the next best, the {best}, {_counted(self.of(best)[-1])}."
+        return f"{advice}; the next best, the {best}, {_counted(self.of(best)[-1])}.{faster}"
 
     @property
     def unreached(self) -> list[str]:
@@ -214,9 +223,9 @@ def choose_solver(candidates: Sequence[Solver], parameters: Any) -> int:
     """Which candidate to keep.
 
     None is kept that leaves an instance unsolved which another candidate solves; of the others the one with the least
-    mean level, and of equals the first. Where the first makes all instances exact at once, no other is looked at.
+    mean level, and of equals the first.
     """
-    if candidates[0].finish is not None and np.all(first_try(candidates[0], parameters).exact):
+    if len(candidates) == 1:
         return 0
     costs = [[solver_cost("", solver, parameters, eps) for eps in TOLERANCES] for solver in candidates]
     solved = [np.logical_or.reduce([c[k].done for c in costs]) for k in range(len(TOLERANCES))]

@@ -60,7 +60,8 @@ class _Single(Generated):
 
     def __init__(self, solver: Generated):
         self.family, self.algorithm, self.schedule = solver.family, solver.algorithm, solver.schedule
-        self.seen, self.ladder, self.finish, self._solver = solver.seen, solver.ladder, None, solver
+        self.seen, self.ladder, self._solver = solver.seen, solver.ladder, solver
+        self.finish, self.proximal = None, solver.proximal
         guard = solver.plan.safeguard
         work = self.algorithm.prepare_family(self.family.astype("float32"))
         rule = None if guard is None else guard.rule

@@ -35,7 +35,7 @@ class Vector:
 class Normal:
     """L and 1/D of EE' = LDL', with the equalities in the order of elimination: from a slope to their multipliers."""
 
-    first: Int[np.ndarray, " e+1"]
+    first: Int[np.ndarray, " starts"]
     row: Int[np.ndarray, " entries"]
     value: Float[np.ndarray, " entries"]
     inverse: Float[np.ndarray, " e"]

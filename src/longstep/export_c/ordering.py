@@ -43,8 +43,8 @@ class Blocks:
     """The order of elimination and its blocks: columns start[s] … start[s+1] of the permuted matrix, and rows below."""
 
     order: Int[np.ndarray, " n"]
-    start: Int[np.ndarray, " blocks+1"]
-    rows: list[Int[np.ndarray, " r"]]
+    start: Int[np.ndarray, " starts"]
+    rows: list[Int[np.ndarray, "..."]]
     diagonal: list[bool]
 
     @property

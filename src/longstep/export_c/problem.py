@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from .condensation import Condensation, Vector, condense
 LARGEST_SEMIDEFINITE = 64
 
 
+@runtime_checkable
 class Generated(Protocol):
     """What code generation needs of a solver."""
 
@@ -37,6 +38,7 @@ class Generated(Protocol):
     plan: Plan
     ladder: LadderUse
     finish: int | None
+    proximal: float
     seen: Seen | None
 
     def content_hash(self) -> str:
@@ -82,13 +84,13 @@ class Problem:
     size_P: float
     size_A: float
     eps_infeasible: float
-    theta: dict[str, Float[np.ndarray, " H+1+R"]]
-    which: Int[np.ndarray, " H+1+R"]
+    theta: dict[str, Float[np.ndarray, " places"]]
+    which: Int[np.ndarray, " places"]
     metric: Float[np.ndarray, " rows"] | None
-    plain: Bool[np.ndarray, " H+1+R"]
+    plain: Bool[np.ndarray, " places"]
     rungs: Rungs | None
     shift: Float[np.ndarray, " factors"]
-    weights: Float[np.ndarray, "factors rows"]
+    weights: Float[np.ndarray, "factors weighted"]
     horizon: int
     warm: bool
     safeguard: str | None
@@ -109,6 +111,7 @@ class Problem:
     base: Float[np.ndarray, " size"]
     condensed: Condensation | None = None
     finish: int | None = None
+    proximal: float = 0.0
 
     def gram(self, g: int) -> sp.csr_array:
         """The matrix that the steps with factor g solve with."""
@@ -240,7 +243,9 @@ def _condensed(solver: Generated, family: QP) -> Problem:
     """The program in all its unknowns and rows, for checks, and what the steps are taken in."""
     whole = _qp(solver, family, eliminated(family))
     made = condense(whole)
-    return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=made, finish=solver.finish)
+    return dataclasses.replace(
+        whole, kind="condensed", fixed=None, condensed=made, finish=solver.finish, proximal=solver.proximal
+    )
 
 
 def _conic(solver: Generated, family: Conic) -> Problem:

@@ -209,13 +209,13 @@ def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str
         "" if c.rows_are_coordinates else product("multiply_back", sp.csr_array(np.linalg.pinv(c.N)), precision),
         _free_rows(problem, precision),
         condensed_load(problem, c, rows, precision),
-        *([] if problem.finish is None else _finish(c, problem.finish, precision)),
+        *([] if problem.finish is None else _finish(c, problem.finish, problem.proximal, precision)),
     ]
 
 
-def _finish(c: Condensation, after: int, precision: str) -> list[str]:
+def _finish(c: Condensation, after: int, proximal: float, precision: str) -> list[str]:
     """What the finish computes with: the inverse of P, or of P and a proximal term, and what comes of it."""
-    made = finish_tables(c.P, c.A, c.N.T @ c.N)
+    made = finish_tables(c.P, c.A, c.N.T @ c.N, proximal)
     sizes = {
         "SLOTS": c.slots,
         "MOST_CHANGES": most_changes(c.slots),

@@ -86,7 +86,7 @@ class WorkingMap(eqx.Module):
         """Whether every entry of the data has at most one entry of the parameter in it."""
         return all(isinstance(M, SparseMatrix) and M.width <= 1 for M in self.matrices.values())
 
-    def __call__(self, parameters: Float[Array, "size N"]) -> dict[str, Float[Array, "rows N"]]:
+    def __call__(self, parameters: Float[Array, "size *N"]) -> dict[str, Float[Array, "rows *N"]]:
         """The data of N parameters, as columns."""
         data = {}
         for name, offset in self.offsets.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 
 from ..linalg.real import real_array
 
@@ -183,7 +183,7 @@ class Layout:
             return x
         return np.stack([self.one(each) for each in named])
 
-    def split(self, x: Float[np.ndarray, "*N size"]) -> dict[str, np.ndarray]:
+    def split(self, x: Real[np.ndarray, "*N size"]) -> dict[str, np.ndarray]:
         """The inverse of `stack`."""
         return {name: block.gather(self._checked(x)) for name, block in self.parameters.items()}
 

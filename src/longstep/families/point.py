@@ -13,9 +13,9 @@ class Point(eqx.Module):
     `y` and `s` are absent for unconstrained problems; `s` is the constraint value `Ax` (QP) or slack (Conic).
     """
 
-    x: Float[Array, "n *N"]
-    y: Float[Array, "m *N"] | None = None
-    s: Float[Array, "m *N"] | None = None
+    x: Float[Array, "..."]
+    y: Float[Array, "..."] | None = None
+    s: Float[Array, "..."] | None = None
 
     @staticmethod
     def of(source: Any) -> "Point":

@@ -21,13 +21,13 @@ _GATHER_COST = 6
 _MAX_GATHERS = 16
 
 
-def along(v: Float[Array, " n"], x: Float[Array, "n *N"]) -> Float[Array, "n *one"]:
+def along(v: Float[Array, " n"], x: Float[Array, "rows *N"]) -> Float[Array, "n *one"]:
     """A vector shared by all instances, shaped to broadcast against the stack `x`."""
     return v.reshape(v.shape + (1,) * (x.ndim - 1))
 
 
-def product(a: Float[Array, "m n"], b: Float[Array, "n *N"]) -> Float[Array, "m *N"]:
-    """a @ b in full precision: accelerators otherwise round float32 factors to about three digits."""
+def product(a: Float[Array, "*S m n"], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    """a @ b in full precision, of a matrix or a stack: accelerators otherwise round float32 factors to three digits."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 

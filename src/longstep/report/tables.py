@@ -118,8 +118,8 @@ def cost_table(costs: Costs) -> Table:
         middle, late = float(np.median(cost.steps)), float(np.quantile(cost.steps, 0.95))
         rows.append((cost.eps, cost.name, middle, late, int(cost.steps.max()), cost.unsolved, cost.seconds))
     note = (
-        f"Of {kept.steps.size} test instances; a change of the active set counts as a step; at most {kept.most:,} "
-        "steps.\nTime per instance: in a batch with JAX, the package in C one by one."
+        f"Of {kept.steps.size} test instances, at most {kept.most:,} steps; a change of the finish counts as the steps "
+        "that cost as much.\nTime per instance: in a batch with JAX, the package in C one by one."
     )
     return Table("Steps until solve ends", tuple(columns), tuple(rows), note)
 

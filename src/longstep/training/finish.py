@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.finish import ACCURACY
-from ..engine.finisher import can_finish
+from ..engine.finish import ACCURACY, Finish
+from ..engine.finisher import can_finish, finish_cost
 from ..engine.solution import Solution
 from ..export_c import CompiledSolver
 from ..families.quadratic_program import QP
@@ -22,31 +22,37 @@ def first_try(solver: "Solver | CompiledSolver", parameters: Any) -> Solution:
     return solver.solve_batch(parameters, **limits, **options)
 
 
-def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recipe) -> int | None:
-    """The number of steps that costs least on instances, their mean and their slow ones alike; None without a finish
-    or where it is not by active sets.
-
-    A step costs what its products do. A change of the active set costs the multipliers of all its rows and the values
-    of all inequalities, and so does every row that the set begins with.
-    """
+def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recipe) -> dict[str, Any]:
+    """What a training has on record of its finish: `finish`, the number of steps that costs least on instances, their
+    mean and their slow ones alike, and `proximal`, the term with which most become exact. Nothing where there is no
+    finish or it is not by active sets."""
     if not isinstance(family, QP) or not can_finish(family):
-        return None
+        return {}
     solver = Solver(family, training, finish=0)
     count = family.count(parameters)
     some = family.select(parameters, np.linspace(0, count - 1, min(count, recipe.finish_instances)).astype(int))
-    rows = int(np.sum(~np.asarray(family.equality)))
-    free = family.n - int(np.sum(np.asarray(family.equality)))
-    costs: dict[int, float] = {}
-    for steps in sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True):
+
+    def attempt(steps: int) -> tuple[float, float]:
+        """The share that stays inexact, and what it costs."""
         solver.finish = steps
         found = first_try(solver, some)
-        if not np.mean(found.exact) >= recipe.finish_share:
+        each = steps + finish_cost(family, found)
+        return 1 - float(np.mean(found.exact)), float(np.mean(each) + np.quantile(each, recipe.finish_quantile))
+
+    marks = sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True)
+    record: dict[str, Any] = {}
+    if Finish.of(family).proximal:
+        tried: dict[float, tuple[float, float]] = {}
+        for solver.proximal in recipe.finish_proximal:
+            tried[solver.proximal] = attempt(marks[0])
+        record["proximal"] = solver.proximal = min(tried, key=lambda proximal: tried[proximal])
+    costs: dict[int, float] = {}
+    for steps in marks:
+        inexact, cost = attempt(steps)
+        if not inexact <= 1 - recipe.finish_share:
             continue
-        active = np.count_nonzero(np.asarray(found.y), axis=1)
-        change = 6 * active**2 + 2 * rows * active + 2 * rows
-        each = steps * (2 * free**2 + 4 * rows * free) + (found.changes + active / 3) * change
-        costs[steps] = float(np.mean(each) + np.quantile(each, recipe.finish_quantile))
+        costs[steps] = cost
         # Fewer steps leave more changes: once these cost more, they will.
-        if costs[steps] > 2 * min(costs.values()):
+        if cost > 2 * min(costs.values()):
             break
-    return min(costs, key=lambda steps: costs[steps]) if costs else None
+    return record | ({"finish": min(costs, key=lambda steps: costs[steps])} if costs else {})

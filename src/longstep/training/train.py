@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._util import storage
+from .._util.programs import make_room
 from .._util.progress import Bar
 from .._util.threads import one_blas_thread
 from ..algorithms.base import METRIC, Algorithm
@@ -94,6 +95,7 @@ def train(
     >>> np.sort(1 / trained.schedule.step).round(6)  # three steps solve a problem with three eigenvalues
     array([ 1.,  2., 10.])
     """
+    make_room()
     forms = _algorithms(family, algorithm)
     recipe = DEFAULT if recipe is None else recipe
     if not isinstance(recipe, Recipe):
@@ -223,9 +225,7 @@ class _Course:
         )
         journal.say("when to finish")
         assert about.split is not None
-        steps = learn_finish(about.family, training, about.split.parameters, settings.recipe)
-        if steps is not None:
-            training.record["finish"] = steps
+        training.record.update(learn_finish(about.family, training, about.split.parameters, settings.recipe))
         journal.checkpoint.finish(training.to_json())
         return training
 

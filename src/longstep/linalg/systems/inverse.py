@@ -19,7 +19,7 @@ class Inverse(LinearSystem):
     solves with many right-hand sides. `refinements` steps of iterative refinement make up for its rounding, also where
     it is kept in less precision than the right-hand sides have."""
 
-    inverse: Float[Array, "n n"]
+    inverse: Float[Array, "*S n n"]
     refinements: int = eqx.field(static=True, default=0)
 
     @override

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from ...algorithms.gradient import step_size
 from ...families.smooth import Quadratic
@@ -24,7 +25,7 @@ from ..recipe import DEFAULT, Recipe
 from .spectrum import EPS, Gaussian, Spectrum, curved
 
 
-def one_step(gradients: Float[np.ndarray, "N n"], errors: Float[np.ndarray, "N n"]) -> float:
+def one_step(gradients: ArrayLike, errors: ArrayLike) -> float:
     """The step t = Σ g'e / Σ‖g‖² that minimises Σ‖e − t g‖² over instances (rows); 0 where all gradients are 0."""
     g, e = np.asarray(gradients, np.float64), np.asarray(errors, np.float64)
     if g.shape != e.shape:
@@ -37,8 +38,8 @@ def one_step(gradients: Float[np.ndarray, "N n"], errors: Float[np.ndarray, "N n
 
 
 def polynomial_steps(
-    eigenvalues: Float[np.ndarray, " n"],
-    weights: Float[np.ndarray, " n"],
+    eigenvalues: ArrayLike,
+    weights: ArrayLike,
     count: int,
     power: int = 1,
     *,
@@ -160,7 +161,7 @@ def polynomials(
 
 def exact_schedule(
     family: Quadratic,
-    source: Gaussian | Float[np.ndarray, "N n"],
+    source: Gaussian | ArrayLike,
     *,
     horizon: int = 50,
     block: int | Sequence[int] = 10,
@@ -309,7 +310,7 @@ class _Progress:
 
 
 def _support(
-    eigenvalues: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], count: int, power: int
+    eigenvalues: ArrayLike, weights: ArrayLike, count: int, power: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     """The eigenvalues that count and their weights, the largest scaled to 1."""
     values, weights = np.asarray(eigenvalues, np.float64), np.asarray(weights, np.float64)

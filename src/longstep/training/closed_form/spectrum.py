@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from ...families.smooth import Quadratic
 
@@ -21,8 +22,8 @@ class Gaussian:
     2
     """
 
-    mean: Float[np.ndarray, " d"]
-    covariance: Float[np.ndarray, "d d"]
+    mean: np.ndarray
+    covariance: np.ndarray
 
     def __post_init__(self):
         mean, covariance = np.array(self.mean, np.float64), np.array(self.covariance, np.float64)
@@ -67,7 +68,7 @@ class Spectrum:
         """Q'v, column by column."""
         return columns if self.vectors is None else self.vectors.T @ columns
 
-    def weights(self, source: "Gaussian | Float[np.ndarray, 'N n']") -> Float[np.ndarray, " n"]:
+    def weights(self, source: "Gaussian | ArrayLike") -> Float[np.ndarray, " n"]:
         """ω_j, the mean of (Q'(z⁰ − z*))_j² over the rows of an array of errors, or over a Gaussian from z⁰ = 0."""
         if isinstance(source, Gaussian):
             return self._of_gaussian(source)
