@@ -23,6 +23,7 @@ from longstep.training import learner as learner_module
 from longstep.training import steady as steady_module
 from longstep.training.instances import gather
 from longstep.training.losses import resolve_loss
+from longstep.training.optimize import require_optax
 from longstep.training.program import Program
 from longstep.training.recipe import DEFAULT, Recipe
 from longstep.training.unknowns import Part, Unknowns
@@ -461,3 +462,9 @@ def test_of_several_algorithms_the_same_is_kept_from_the_cache(tmp_path):
         chosen = ls.train(family, parameters, algorithm=forms, cache=tmp_path / "c", progress=False, **options)
         assert type(chosen.algorithm) is type(wanted)
         assert chosen.schedule == known[forms.index(wanted)].schedule
+
+
+def test_what_needs_optax_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optax", None)
+    with pytest.raises(ImportError, match=r'optimizer="adam" needs the package optax: pip install'):
+        require_optax('optimizer="adam"')

@@ -1,6 +1,5 @@
 """Files without pickle: arrays in safetensors, everything else as JSON in its header, hashed, written atomically."""
 
-import functools
 import json
 import os
 import tempfile
@@ -42,8 +41,14 @@ def keep(path: Path, write: Callable[[], None]) -> bool:
     return True
 
 
-@functools.cache
+_warned = False
+
+
 def _warn_once(reason: str) -> None:
+    global _warned  # noqa: PLW0603
+    if _warned:
+        return
+    _warned = True
     warnings.warn(
         f"finished work cannot be kept in the cache, so it will be done again next time ({reason}). Make room, or set "
         "LONGSTEP_CACHE to a folder that can be written",

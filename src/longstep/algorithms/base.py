@@ -17,7 +17,7 @@ from .performance import Performance
 from .residuals import Residuals
 
 # Scalars by name and, where the schedule has one, the vector METRIC.
-Theta: TypeAlias = dict[str, Float[Array, ""]]
+Theta: TypeAlias = dict[str, Float[Array, "..."]]
 METRIC = "metric"
 
 

@@ -1,5 +1,6 @@
 """When the finish is first tried: after the steps with which a solve costs least."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,21 @@ def first_try(solver: "Solver | CompiledSolver", parameters: Any) -> Solution:
     return solver.solve_batch(parameters, **limits, **options)
 
 
+def _best_proximal(
+    solver: Solver, marks: list[int], attempt: Callable[[int], tuple[float, float]], recipe: Recipe
+) -> float:
+    """The proximal term with which fewest instances stay inexact, after few steps, from where a bad one shows, and
+    after many; of those the first, unless another costs clearly less."""
+    tried: dict[float, tuple[float, float]] = {}
+    for solver.proximal in recipe.finish_proximal:
+        inexact, cost = zip(*(attempt(steps) for steps in {marks[0], marks[-1]}), strict=True)
+        tried[solver.proximal] = sum(inexact), sum(cost)
+    least = min(inexact for inexact, _ in tried.values())
+    good = {proximal: cost for proximal, (inexact, cost) in tried.items() if inexact == least}
+    first, best = next(iter(good)), min(good, key=lambda proximal: good[proximal])
+    return best if good[best] < recipe.finish_gain * good[first] else first
+
+
 def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recipe) -> dict[str, Any]:
     """What a training has on record of its finish: `finish`, the number of steps that costs least on instances, their
     mean and their slow ones alike, and `proximal`, the term with which most become exact. Nothing where there is no
@@ -42,10 +58,7 @@ def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recip
     marks = sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True)
     record: dict[str, Any] = {}
     if Finish.of(family).proximal:
-        tried: dict[float, tuple[float, float]] = {}
-        for solver.proximal in recipe.finish_proximal:
-            tried[solver.proximal] = attempt(marks[0])
-        record["proximal"] = solver.proximal = min(tried, key=lambda proximal: tried[proximal])
+        record["proximal"] = solver.proximal = _best_proximal(solver, marks, attempt, recipe)
     costs: dict[int, float] = {}
     for steps in marks:
         inexact, cost = attempt(steps)

@@ -115,8 +115,10 @@ class Recipe:
     finish_marks: tuple[Size, ...] = (0, 3, 5, 10, 15, 20, 30, 50)
     finish_instances: Count = 100
     finish_share: Share = 0.9
-    # Proximal terms that are tried, after the most steps, where P is singular: as parts of its largest eigenvalue.
+    # Proximal terms that are tried where P is singular, as parts of its largest eigenvalue, the usual one first; of
+    # those with which as many instances are exact another is taken where it costs less than this part.
     finish_proximal: tuple[Positive, ...] = (1e-4, 1e-5, 1e-3, 1e-2, 1e-1)
+    finish_gain: Share = 0.8
     # What these cost counts at the mean and at this quantile.
     finish_quantile: Share = 0.95
 

@@ -116,26 +116,31 @@ static void climb(longstep_workspace *work, int32_t number)
     balance(work, &primal, &dual);
     const real wanted = (real)0.5 * (primal - dual), level = larger(primal, dual);
     const int falls = level < work->fallen - RUNG_PROGRESS;
-    const int32_t rung = work->place == HORIZON ? RUNG_FIRST : work->place - HORIZON - 1;
+    const int32_t steady = -(int32_t)(work->place == HORIZON);
+    const int32_t rung = (RUNG_FIRST & steady) | ((work->place - HORIZON - 1) & ~steady);
     const int second = rung > RUNG_LAST;
-    const int32_t low = second ? RUNG_LAST + 1 : 0, high = second ? RUNGS - 1 : RUNG_LAST;
+    const int32_t low = (RUNG_LAST + 1) & -second, high = ((RUNGS - 1) & -second) | (RUNG_LAST & ~-second);
     const real target = rung_log[rung] + wanted;
+    /* Without branches, so that the work is the same. All rungs are looked at, those of the other ladder in vain. */
     int32_t nearest = low;
-    for (int32_t i = low + 1; i <= high; ++i)
-        if (magnitude(rung_log[i] - target) < magnitude(rung_log[nearest] - target)) nearest = i;
-    /* Written so that NaN stays. */
-    if (number >= RUNG_WAIT && magnitude(wanted) > RUNG_THRESHOLD && !wrong(wanted) && !falls &&
-        work->moves < RUNG_MOST && nearest != rung) {
-        work->place = nearest + HORIZON + 1;
-        ++work->moves;
+    real least = magnitude(rung_log[low] - target);
+    for (int32_t i = 0; i < RUNGS; ++i) {
+        const real gap = magnitude(rung_log[i] - target);
+        const int32_t nearer = -(int32_t)((i >= low) & (i <= high) & (gap < least));
+        nearest = (nearest & ~nearer) | (i & nearer);
+        least = nearer ? gap : least;
     }
+    /* Written so that NaN stays. */
+    const int32_t goes = -(int32_t)((number >= RUNG_WAIT) & (magnitude(wanted) > RUNG_THRESHOLD) & !wrong(wanted) &
+                                    !falls & (work->moves < RUNG_MOST) & (nearest != rung));
+    work->place = (work->place & ~goes) | ((nearest + HORIZON + 1) & goes);
+    work->moves -= goes;
     if (RUNG_SECOND >= 0) {
         const int at_mark = RUNG_AT_MARK(number);
-        const int stuck = at_mark && number > RUNG_FIRST_MARK && !(level < work->mark - RUNG_ENOUGH);
-        if ((stuck || number == RUNG_PATIENCE) && !second) {
-            work->place = RUNG_SECOND + HORIZON + 1;
-            work->moves = 0;
-        }
+        const int stuck = at_mark & (number > RUNG_FIRST_MARK) & !(level < work->mark - RUNG_ENOUGH);
+        const int32_t leaves = -(int32_t)((stuck | (number == RUNG_PATIENCE)) & !second);
+        work->place = (work->place & ~leaves) | ((RUNG_SECOND + HORIZON + 1) & leaves);
+        work->moves &= ~leaves;
         if (at_mark) work->mark = level;
     }
     work->fallen = level;
