@@ -24,7 +24,7 @@ def qp(**options):
 
 
 def refused(match, function, *args, error=ValueError, **kwargs):
-    with pytest.raises(error, match=match):
+    with pytest.raises(error, match=match or None):
         function(*args, **kwargs)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import numpy as np
+from typing_extensions import override
 
 from ._util.hashing import content_hash
 from ._util.processes import require_jax
@@ -293,6 +294,7 @@ class Solver:
         solver.record, solver.seen, solver.proximal = parts.record, parts.seen, learned_proximal(parts.record)
         return solver
 
+    @override
     def __repr__(self) -> str:
         f = self.family
         rows = f", m={f.m}" if f.m else ""

@@ -159,7 +159,8 @@ def test_options():
         problem.solve(solver=learned(problem), rho=1.0)
     with pytest.raises(SolverError, match="no option polish"):
         learned(problem, polish=True)
-    problem.solve(solver=learned(problem, steps=7), steps=3)
+    with pytest.warns(UserWarning, match="may be inaccurate"):
+        problem.solve(solver=learned(problem, steps=7), steps=3)
     assert problem.solver_stats.num_iters == 3
 
 

@@ -350,8 +350,8 @@ def test_warm_starts_take_the_short_way_and_are_checked_all_the_same(monkeypatch
             compiled.solve(PARAMETERS[0], warm_start=bad)
     with pytest.raises(TypeError, match="a Solution or a Point"):
         compiled.solve(PARAMETERS[0], warm_start=first.x)
-    lists = ls.Point(list(first.x), list(first.y), list(first.s))
-    assert compiled.solve(PARAMETERS[0], warm_start=lists).iterations == 0
+    apart = ls.Point(*(np.repeat(getattr(first, name), 2)[::2] for name in "xys"))
+    assert compiled.solve(PARAMETERS[0], warm_start=apart).iterations == 0
     alone = compiled.solve(PARAMETERS[0], warm_start=ls.Point(first.x), steps=3)
     np.testing.assert_allclose(alone.x, solver.solve(PARAMETERS[0], warm_start=ls.Point(first.x), steps=3).x, atol=1e-9)
 

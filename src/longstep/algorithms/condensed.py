@@ -53,7 +53,8 @@ class Condensed(Splitting, QPMethod):
     def prepare_family(self, family, *, training=False):
         return eliminated(family)
 
-    def hyperparameters(self, family):  # noqa: D102
+    @override
+    def hyperparameters(self, family):
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
         return (
             Hyperparameter("rho", 0.1, positive, positive, factored=True),

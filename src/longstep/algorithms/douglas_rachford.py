@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from ..families.smooth import Quadratic
 from ..linalg.matrix import Identity
@@ -48,7 +49,8 @@ class DouglasRachford(CompositeMethod):
     )
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
 
-    def check_family(self, family: Any) -> None:  # noqa: D102
+    @override
+    def check_family(self, family: Any) -> None:
         super().check_family(family)
         if not isinstance(family.smooth, Quadratic):
             raise TypeError(
@@ -56,7 +58,8 @@ class DouglasRachford(CompositeMethod):
                 f"the smooth part is a {type(family.smooth).__name__} family. Use ProximalGradient"
             )
 
-    def hyperparameters(self, family):  # noqa: D102
+    @override
+    def hyperparameters(self, family):
         L, values = family.lipschitz, family.smooth.host.eigenvalues
         default = float(np.sqrt(L * values[values >= _FLAT * L][0]))
         # In single precision the linear systems are singular beyond: training must not go there.
@@ -66,37 +69,45 @@ class DouglasRachford(CompositeMethod):
             Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
 
-    def pattern(self, family):  # noqa: D102
+    @override
+    def pattern(self, family):
         return Pattern(family.n, family.smooth.host.diagonal, family.smooth.spectrum is not None)
 
+    @override
     def operator(self, family, theta):
         """P + ρI."""
         smooth, n, rho = family.smooth, family.n, theta["rho"]
         identity, none = Identity(n, rho.dtype), jnp.zeros_like(rho)
         return Gram(smooth.matrix, identity, none, jnp.full(n, rho), n, smooth.host.diagonal, smooth.spectrum)
 
-    def prepare_family(self, family, *, training=False):  # noqa: D102
+    @override
+    def prepare_family(self, family, *, training=False):
         return family.with_smooth(family.smooth.with_spectrum()) if training else family
 
-    def solve_tolerance(self, epsilon):  # noqa: D102
+    @override
+    def solve_tolerance(self, epsilon):
         return epsilon ** (2 / 3)
 
-    def init(self, family, instance, start):  # noqa: D102
+    @override
+    def init(self, family, instance, start):
         if start is None:
             zero = jnp.zeros((family.n, *family.batch(instance)), family.dtype)
             return SplitState(zero, zero)
         return SplitState(start.x, -family.gradient(instance, start.x))
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         rho, z, y = theta["rho"], state.z, state.y
         x = solve(self.operator(family, theta), factors, rho * z - y - instance.q)
         v = z + theta["alpha"] * (x - z) + y / rho
         z = family.g.prox(v, 1 / rho)
         return SplitState(z, rho * (v - z))
 
+    @override
     def coordinates(self, family, instance, state):
         """Both in units of z."""
         return jnp.concatenate([state.z, state.y / family.lipschitz])
 
-    def safe(self, family, steady):  # noqa: D102
+    @override
+    def safe(self, family, steady):
         return steady

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
+from typing_extensions import override
 
 from ..families.base import Family
 from ..families.point import Point
@@ -77,25 +78,30 @@ def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float
 class Unconstrained(Algorithm):
     """What methods for objectives without constraints have in common: states with a point z, and what falls."""
 
-    def extract(self, family, instance, state):  # noqa: D102
+    @override
+    def extract(self, family, instance, state):
         return Point(state.z)
 
-    def log_metric(self, residuals, optimum):  # noqa: D102
+    @override
+    def log_metric(self, residuals, optimum):
         # The suboptimality is quadratic in the distance: it counts as a square already.
         if optimum is None:
             return super().log_metric(residuals, optimum)
         rounding = 10 * jnp.finfo(optimum.dtype).eps * (1 + jnp.abs(optimum))
         return jnp.log(jnp.maximum(residuals.objective - optimum, rounding))
 
-    def measure(self, optimum):  # noqa: D102
+    @override
+    def measure(self, optimum):
         return "norm of the gradient, geometric mean" if optimum is None else "√(f − f*), geometric mean"
 
-    def log_floor(self, start, optimum):  # noqa: D102
+    @override
+    def log_floor(self, start, optimum):
         if optimum is None:
             return super().log_floor(start, optimum)
         return jnp.log(1000 * jnp.finfo(start.dtype).eps * (1 + jnp.abs(optimum)))
 
-    def merit(self, family, residuals, rule):  # noqa: D102
+    @override
+    def merit(self, family, residuals, rule):
         objective = residuals.objective
         rounding = 100 * jnp.finfo(objective.dtype).eps * (1 + jnp.abs(objective))
         if rule == "block":
@@ -110,24 +116,29 @@ class GradientMethod(Unconstrained):
 
     symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
 
-    def init(self, family, instance, start):  # noqa: D102
+    @override
+    def init(self, family, instance, start):
         z = jnp.zeros((family.n, *family.batch(instance)), family.dtype) if start is None else start.x
         return GradientState(z, z)
 
-    def coordinates(self, family, instance, state):  # noqa: D102
+    @override
+    def coordinates(self, family, instance, state):
         return state.z
 
-    def safe(self, family, steady):  # noqa: D102
+    @override
+    def safe(self, family, steady):
         return {**dict.fromkeys(steady, 0.0), "step": 1 / family.lipschitz}
 
 
 class Extrapolated(GradientMethod):
     """The step of another gradient method, taken from y = z + β(z − z⁻); adds the hyperparameter `momentum` = β."""
 
-    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
+    @override
+    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return step_size(family), MOMENTUM
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         y = state.z + theta["momentum"] * (state.z - state.z_previous)
         ahead = super().step(family, instance, theta, factors, extra, GradientState(y, y))
         return GradientState(ahead.z, state.z)
@@ -142,14 +153,17 @@ class GradientDescent(GradientMethod):
     )
     performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step",))
 
-    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
+    @override
+    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return (step_size(family),)
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         t = theta["step"] * family.step_unit(instance)
         return GradientState(state.z - t * family.gradient(instance, state.z), state.z)
 
-    def residuals(self, family, instance, state):  # noqa: D102
+    @override
+    def residuals(self, family, instance, state):
         # ∇f(0) sets the scale of eps_rel: it is the residual of the zero start.
         scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
         gradient = family.gradient(instance, state.z)
@@ -165,9 +179,11 @@ class HeavyBall(GradientDescent):
     theorem: ClassVar[str | None] = GradientDescent.theorem
     performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step", "momentum"))
 
-    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
+    @override
+    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return step_size(family), MOMENTUM
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         z = state.z - theta["step"] * family.step_unit(instance) * family.gradient(instance, state.z)
         return GradientState(z + theta["momentum"] * (state.z - state.z_previous), state.z)

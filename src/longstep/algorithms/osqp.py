@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from typing_extensions import override
 
 from ..linalg.matrix import along
 from ..linalg.systems import solve
@@ -43,7 +44,8 @@ class OSQP(Splitting, QPMethod):
         "alpha": r"$\alpha$",
     }
 
-    def hyperparameters(self, family):  # noqa: D102
+    @override
+    def hyperparameters(self, family):
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
         return (
@@ -53,22 +55,27 @@ class OSQP(Splitting, QPMethod):
             Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
 
+    @override
     def shift(self, family, theta):
         """σ."""
         return theta["sigma"]
 
+    @override
     def weights(self, family, theta):
         """ρ, one entry for every row."""
         return self.weighted(theta, jnp.where(family.equality, theta["rho_eq"], theta["rho_ineq"]))
 
-    def weighs_alike(self, family):  # noqa: D102
+    @override
+    def weighs_alike(self, family):
         return not family.host.kinds.has_equalities
 
-    def solve_tolerance(self, epsilon):  # noqa: D102
+    @override
+    def solve_tolerance(self, epsilon):
         # Solves are corrections that vanish with the residuals.
         return 1e-2
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         w, z, y = state.w, state.z, state.y
         P, A, alpha = family.matrices.P, family.matrices.A, theta["alpha"]
         rho_vector = self.weights(family, theta)

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
+from typing_extensions import override
 
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .quadratic import QPMethod, QPState
@@ -24,12 +25,14 @@ class PDHG(QPMethod):
     )
     symbols: ClassVar[dict[str, str]] = {"eta": r"$\eta$", "omega": r"$\omega$"}
 
-    def hyperparameters(self, family):  # noqa: D102
+    @override
+    def hyperparameters(self, family):
         return (
             Hyperparameter("eta", 0.99, Positive(), Interval(0.0, 1.0, margin=1e-3), role="step"),
             Hyperparameter("omega", 1.0, Positive(), Positive(), role="scaling"),
         )
 
+    @override
     def prepare_instance(self, family, instance, theta, factors):
         """Both step sizes."""
         P, A = jnp.abs(family.matrices.P.dense()), jnp.abs(family.matrices.A.dense())
@@ -39,7 +42,8 @@ class PDHG(QPMethod):
         weight = theta["omega"] * norm_A
         return theta["eta"] / (weight + norm_P / 2), theta["eta"] * weight / norm_A**2
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         t, s = self.prepare_instance(family, instance, theta, factors) if extra is None else extra
         P, A = family.matrices.P, family.matrices.A
         w = state.w - t * (P.mv(state.w) + instance.q + A.rmv(state.y))

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
+from typing_extensions import override
 
 from ..families.base import Family
 from ..families.composite import Composite
@@ -33,7 +34,8 @@ class CompositeMethod(Unconstrained):
 
     family_type: ClassVar[type[Family]] = Composite
 
-    def residuals(self, family, instance, state):  # noqa: D102
+    @override
+    def residuals(self, family, instance, state):
         L = family.lipschitz
         scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
         forward = state.z - family.gradient(instance, state.z) / L
@@ -51,10 +53,12 @@ class ProximalGradient(CompositeMethod, GradientMethod):
     )
     performance: ClassVar[Performance | None] = Performance(estimate_proximal_steps, ("step",))
 
-    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:  # noqa: D102
+    @override
+    def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return (step_size(family),)
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         t = theta["step"] * family.step_unit(instance)
         return GradientState(family.g.prox(state.z - t * family.gradient(instance, state.z), t), state.z)
 

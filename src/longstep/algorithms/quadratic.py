@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from ..families.base import Family
 from ..families.point import Point
@@ -32,7 +33,8 @@ class QPMethod(Algorithm):
     family_type: ClassVar[type[Family]] = QP
     eps_infeasible: ClassVar[float] = 1e-4
 
-    def init(self, family, instance, start) -> Any:  # noqa: D102
+    @override
+    def init(self, family, instance, start) -> Any:
         if start is None:
             return QPState(jnp.zeros_like(instance.q), jnp.zeros_like(instance.l), jnp.zeros_like(instance.l))
         s = family.matrices.scaling
@@ -42,7 +44,8 @@ class QPMethod(Algorithm):
         z = family.matrices.A.mv(w) if start.s is None else start.s[rows] * e
         return QPState(w, z, y)
 
-    def residuals(self, family, instance, state):  # noqa: D102
+    @override
+    def residuals(self, family, instance, state):
         # Every step leaves z in [l, u] and y without parts along infinite bounds; a start need not.
         z, y = jnp.clip(state.z, instance.l, instance.u), _cut(instance, state.y)
         matrices, s = family.matrices, family.matrices.scaling
@@ -65,10 +68,12 @@ class QPMethod(Algorithm):
             objective=0.5 * quadratic + linear,
         )
 
-    def coordinates(self, family, instance, state):  # noqa: D102
+    @override
+    def coordinates(self, family, instance, state):
         return jnp.concatenate([state.w, state.z, state.y])
 
-    def extract(self, family, instance, state):  # noqa: D102
+    @override
+    def extract(self, family, instance, state):
         return self.point(family, instance, state)
 
     def point(self, family: Any, instance: Any, state: QPState) -> Point:
@@ -83,7 +88,8 @@ class QPMethod(Algorithm):
             z = jnp.concatenate([z, free])[kinds.order]
         return Point(x, y, z)
 
-    def infeasible(self, family, instance, previous, state, eps):  # noqa: D102
+    @override
+    def infeasible(self, family, instance, previous, state, eps):
         # Differences of successive iterates converge to certificates (Banjac, Goulart, Stellato, Boyd 2019). "Small" is
         # measured against the entries of P and A where these are small themselves, and against q.
         matrices, s = family.matrices, family.matrices.scaling
@@ -104,7 +110,8 @@ class QPMethod(Algorithm):
         flat = max_norm(matrices.P.mv(dw) / (d * s.c)) <= eps * matrices.size_P * size
         return primal, (size > 0) & descends & flat & recedes
 
-    def rays(self, family, instance, previous, state):  # noqa: D102
+    @override
+    def rays(self, family, instance, previous, state):
         difference = QPState(state.w - previous.w, state.z, state.y - previous.y)
         return self.point(family, instance, difference)
 

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from typing_extensions import override
 
 from ..cones.semidefinite import after
 from ..families.base import Family
@@ -73,7 +74,8 @@ class SCS(Splitting):
         "alpha": r"$\alpha$",
     }
 
-    def hyperparameters(self, family):  # noqa: D102
+    @override
+    def hyperparameters(self, family):
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
         inverse = Positive() if family.dtype == np.float64 else Positive(1e-3, 1e6)
@@ -85,22 +87,27 @@ class SCS(Splitting):
             Hyperparameter("alpha", 1.5, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
 
+    @override
     def shift(self, family, theta):
         """r_w."""
         return theta["r_w"]
 
+    @override
     def weights(self, family, theta):
         """1/r_y, one entry for every row: K is what elimination leaves of R + M."""
         return self.weighted(theta, 1 / jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"]))
 
-    def scaled(self, family, theta, multiple):  # noqa: D102
+    @override
+    def scaled(self, family, theta, multiple):
         # Penalties are 1/r_y.
         return super().scaled(family, theta, 1 / multiple)
 
-    def metric_groups(self, family):  # noqa: D102
+    @override
+    def metric_groups(self, family):
         return family.cones.blocks()
 
-    def weighs_alike(self, family):  # noqa: D102
+    @override
+    def weighs_alike(self, family):
         return np.unique(family.cones.equalities).size < 2
 
     def _r_y(self, family: Conic, theta) -> Float[Array, " m"]:
@@ -110,7 +117,8 @@ class SCS(Splitting):
     def _r(self, family: Conic, theta) -> Float[Array, " nm"]:
         return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])
 
-    def solve_tolerance(self, epsilon):  # noqa: D102
+    @override
+    def solve_tolerance(self, epsilon):
         return epsilon ** (2 / 3)
 
     def _solve(self, family: Conic, theta, factors, rhs: Float[Array, "nm *N"]) -> Float[Array, "nm *N"]:
@@ -120,7 +128,8 @@ class SCS(Splitting):
         x = solve(self.operator(family, theta), factors, rhs[:n] - A.rmv(rhs[n:] / r_y))
         return jnp.concatenate([x, (rhs[n:] + A.mv(x)) / r_y])
 
-    def prepare_instance(self, family, instance, theta, factors):  # noqa: D102
+    @override
+    def prepare_instance(self, family, instance, theta, factors):
         return self._solve(family, theta, factors, jnp.concatenate([instance.c, instance.b]))
 
     def _solve_both(self, family: Conic, instance: ConicInstance, theta, factors, rhs: Float[Array, "nm *N"]):
@@ -132,7 +141,8 @@ class SCS(Splitting):
         both = self._solve(family, theta, factors, jnp.concatenate([rhs, q], axis=1))
         return both[:, : rhs.shape[1]], both[:, rhs.shape[1] :]
 
-    def init(self, family, instance, start):  # noqa: D102
+    @override
+    def init(self, family, instance, start):
         zero = jnp.zeros((family.n + family.m, *instance.c.shape[1:]), instance.c.dtype)
         one = jnp.ones(instance.c.shape[1:], zero.dtype)
         first = jnp.ones(one.shape, bool)
@@ -151,7 +161,8 @@ class SCS(Splitting):
         v = jnp.concatenate([jnp.zeros_like(x), slack]) / instance.size
         return SCSState(u, one, v, 0 * one, u, one, first)
 
-    def step(self, family, instance, theta, factors, extra, state):  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state):
         n, alpha, r_tau = family.n, theta["alpha"], theta["r_tau"]
         R = along(self._r(family, theta), state.v)
         mu, eta = state.v / R + state.carry, state.v_tau / r_tau + state.carry_tau
@@ -185,7 +196,8 @@ class SCS(Splitting):
             first=jnp.zeros_like(state.first),
         )
 
-    def residuals(self, family, instance, state):  # noqa: D102
+    @override
+    def residuals(self, family, instance, state):
         matrices, s, n = family.matrices, family.matrices.scaling, family.n
         tau = _divisor(state.tau)
         x, y, slack = state.u[:n] / tau, state.u[n:] / tau, state.v[n:] / tau
@@ -208,10 +220,12 @@ class SCS(Splitting):
             objective=0.5 * quadratic + linear,
         )
 
-    def coordinates(self, family, instance, state):  # noqa: D102
+    @override
+    def coordinates(self, family, instance, state):
         return jnp.concatenate([state.u, state.v[family.n :]]) / _divisor(state.tau)
 
-    def extract(self, family, instance, state):  # noqa: D102
+    @override
+    def extract(self, family, instance, state):
         return self._point(family, instance, state, _divisor(state.tau))
 
     def _point(self, family: Conic, instance: ConicInstance, state: SCSState, tau) -> Point:
@@ -220,7 +234,8 @@ class SCS(Splitting):
         x, y, slack = state.u[:n] * scale, state.u[n:] * scale, state.v[n:] * scale
         return Point(x=x * along(s.d, x), y=y * along(s.e, y), s=slack / along(s.e, slack))
 
-    def infeasible(self, family, instance, previous, state, eps):  # noqa: D102
+    @override
+    def infeasible(self, family, instance, previous, state, eps):
         # With τ → 0 the point itself, undivided, is the certificate.
         matrices, s, n = family.matrices, family.matrices.scaling, family.n
         x, y, slack = state.u[:n], state.u[n:], state.v[n:]
@@ -235,7 +250,8 @@ class SCS(Splitting):
         still = (Px <= matrices.size_P * size_x) & (moved <= matrices.size_A * size_x)
         return primal, (descent > 0) & (jnp.maximum(moved, Px) <= eps * descent) & still
 
-    def rays(self, family, instance, previous, state):  # noqa: D102
+    @override
+    def rays(self, family, instance, previous, state):
         return self._point(family, instance, state, jnp.ones_like(state.tau))
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
+from typing_extensions import override
 
 from .._util.text import above, percent, tolerance_text
 from ..data.dataset import Split
@@ -136,6 +137,7 @@ class Certificate(Document):
             "instance is not known; where it takes too many, the steps go on."
         )
 
+    @override
     def __str__(self) -> str:
         together = " The claims hold together." if len(self.claims) + (self.exact is not None) > 1 else ""
         rest = (
@@ -146,6 +148,7 @@ class Certificate(Document):
         lines = [*exact, *(self.sentence(claim) for claim in self.claims), rest]
         return "\n".join([*lines, self.convergence] if self.convergence else lines)
 
+    @override
     def fields(self) -> dict[str, Any]:
         """As plain data; ∞ becomes None."""
         fields = asdict(self)
@@ -155,6 +158,7 @@ class Certificate(Document):
             fields["exact"]["changes"] = None
         return fields
 
+    @override
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Certificate":
         """The inverse of `fields`; what is not such data is refused with an error of some kind."""

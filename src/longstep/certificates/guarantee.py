@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from .._util.text import above
 from .._util.versions import versions
@@ -40,6 +41,7 @@ class Guarantee(Document):
     method_hash: str
     versions: dict[str, str]
 
+    @override
     def __str__(self) -> str:
         lines = [str(self.convergence)]
         distance = "iterations the distance to the optimum is, but for rounding, at most"
@@ -58,10 +60,12 @@ class Guarantee(Document):
             )
         return "\n".join(lines)
 
+    @override
     def fields(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
 
+    @override
     @classmethod
     def of(cls, fields: dict[str, Any]) -> "Guarantee":
         """The inverse of `fields`; also of those of 0.1, whose rates were what is `unguarded` now."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from ..algorithms.base import Algorithm
 from ..families.base import Family
@@ -129,6 +130,7 @@ class SteadyStateStatement:
     condition: str
     theorem: str
 
+    @override
     def __str__(self) -> str:
         return f"{self.sentence} Checked: {self.condition}. {self.theorem}"
 

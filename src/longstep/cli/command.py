@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand
+from typing_extensions import override
 
 # Exit codes: a user's mistake; instances that were not solved; interrupted, as shells have it. Usage errors are 2.
 MISTAKE, UNSOLVED, INTERRUPTED = 1, 3, 130
@@ -27,6 +28,7 @@ Cache: TypeAlias = Annotated[
 class Command(TyperCommand):
     """A command whose user never sees a stack trace for a mistake of their own, but one sentence and exit code 1."""
 
+    @override
     def invoke(self, ctx: Any) -> Any:
         """Run it; what is not a user's mistake is a bug of ours and keeps its trace, unless --quiet."""
         try:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
+from typing_extensions import override
 
 from .base import Cone, checked_count
 from .curved import find_root, largest, project_tangent
@@ -24,17 +25,21 @@ class Exponential(Cone):
     checked = staticmethod(checked_count)
 
     @property
-    def each(self):  # noqa: D102
+    @override
+    def each(self):
         return (3,) * self.sizes
 
     @property
-    def rows(self):  # noqa: D102
+    @override
+    def rows(self):
         return 3 * self.sizes
 
-    def project(self, v):  # noqa: D102
+    @override
+    def project(self, v):
         return project_exponential(v.reshape(self.sizes, 3, *v.shape[1:])).reshape(v.shape)
 
-    def clarabel(self):  # noqa: D102
+    @override
+    def clarabel(self):
         return [("ExponentialConeT", None)] * self.sizes
 
 

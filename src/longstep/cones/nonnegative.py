@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
+from typing_extensions import override
 
 from .base import Cone, checked_count
 
@@ -22,14 +23,18 @@ class Nonnegative(Cone):
     checked = staticmethod(checked_count)
 
     @property
-    def each(self):  # noqa: D102
+    @override
+    def each(self):
         return (self.sizes,)
 
-    def project(self, v):  # noqa: D102
+    @override
+    def project(self, v):
         return jnp.maximum(v, 0.0)
 
-    def project_dual(self, v):  # noqa: D102
+    @override
+    def project_dual(self, v):
         return self.project(v)
 
-    def clarabel(self):  # noqa: D102
+    @override
+    def clarabel(self):
         return [("NonnegativeConeT", self.sizes)]

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from typing_extensions import override
 
 from .base import Cone
 from .curved import find_root, largest, project_tangent
@@ -21,6 +22,7 @@ class Power(Cone):
     cvxpy: ClassVar[tuple[str, ...]] = ("PowCone3D",)
     cvxpy_dims: ClassVar[str] = "p3d"
 
+    @override
     @staticmethod
     def checked(sizes: Any) -> tuple[float, ...]:
         """The exponents, or that of one."""
@@ -30,15 +32,18 @@ class Power(Cone):
         return exponents
 
     @property
-    def each(self):  # noqa: D102
+    @override
+    def each(self):
         return (3,) * len(self.sizes)
 
-    def project(self, v):  # noqa: D102
+    @override
+    def project(self, v):
         stack = v.reshape(len(self.sizes), 3, *v.shape[1:])
         exponents = jnp.asarray(self.sizes, v.dtype).reshape(-1, *(1,) * (v.ndim - 1))
         return project_power(stack, exponents).reshape(v.shape)
 
-    def clarabel(self):  # noqa: D102
+    @override
+    def clarabel(self):
         return [("PowerConeT", a) for a in self.sizes]
 
 

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from typing_extensions import override
 
 from .base import Cone
 from .registry import KINDS
@@ -50,6 +51,7 @@ class Cones(eqx.Module):
                 return kind.sizes
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @override
     def __repr__(self) -> str:
         return f"Cones({', '.join(f'{cone.name}={cone.sizes!r}' for cone in self.parts)})"
 

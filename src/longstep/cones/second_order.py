@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from ..linalg.matrix import two_norm
 from .base import Cone, checked_orders
@@ -23,10 +24,12 @@ class SecondOrder(Cone):
     checked = staticmethod(checked_orders)
 
     @property
-    def each(self):  # noqa: D102
+    @override
+    def each(self):
         return self.sizes
 
-    def project(self, v):  # noqa: D102
+    @override
+    def project(self, v):
         parts, start = [], 0
         # Neighbours of equal size are projected together.
         for k, group in itertools.groupby(self.sizes):
@@ -36,10 +39,12 @@ class SecondOrder(Cone):
             start += count * k
         return jnp.concatenate(parts)
 
-    def project_dual(self, v):  # noqa: D102
+    @override
+    def project_dual(self, v):
         return self.project(v)
 
-    def clarabel(self):  # noqa: D102
+    @override
+    def clarabel(self):
         # One of size one is the nonnegative half-line, and some releases of Clarabel refuse it.
         return [("SecondOrderConeT" if k > 1 else "NonnegativeConeT", k) for k in self.sizes]
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from ..linalg.matrix import product
 from .base import Cone, checked_orders
@@ -29,10 +30,12 @@ class Semidefinite(Cone):
     checked = staticmethod(checked_orders)
 
     @property
-    def each(self):  # noqa: D102
+    @override
+    def each(self):
         return tuple(map(triangle, self.sizes))
 
-    def project(self, v):  # noqa: D102
+    @override
+    def project(self, v):
         parts, start = [], 0
         # Neighbours of equal size are projected together.
         for k, group in itertools.groupby(self.sizes):
@@ -44,12 +47,15 @@ class Semidefinite(Cone):
             start += count * rows
         return jnp.concatenate(parts)
 
-    def project_dual(self, v):  # noqa: D102
+    @override
+    def project_dual(self, v):
         return self.project(v)
 
-    def clarabel(self):  # noqa: D102
+    @override
+    def clarabel(self):
         return [("PSDTriangleConeT", k) for k in self.sizes]
 
+    @override
     def clarabel_order(self):
         """Lower triangles by columns, where Clarabel has upper ones."""
         parts, start = [np.arange(0)], 0

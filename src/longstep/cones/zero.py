@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
+from typing_extensions import override
 
 from .base import Cone, checked_count
 
@@ -23,14 +24,18 @@ class Zero(Cone):
     checked = staticmethod(checked_count)
 
     @property
-    def each(self):  # noqa: D102
+    @override
+    def each(self):
         return (self.sizes,)
 
-    def project(self, v):  # noqa: D102
+    @override
+    def project(self, v):
         return jnp.zeros_like(v)
 
-    def project_dual(self, v):  # noqa: D102
+    @override
+    def project_dual(self, v):
         return v
 
-    def clarabel(self):  # noqa: D102
+    @override
+    def clarabel(self):
         return [("ZeroConeT", self.sizes)]

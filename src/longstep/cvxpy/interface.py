@@ -17,6 +17,7 @@ from cvxpy.reductions.solvers import utilities
 from cvxpy.reductions.solvers.conic_solvers.scs_conif import SCS
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from cvxpy.reductions.solvers.solver import Solver as CvxpySolver
+from typing_extensions import override
 
 from ..cones.registry import KINDS
 from ..engine.solution import Solution, Status
@@ -62,21 +63,26 @@ class Interface(CvxpySolver):
         if solver is not None:
             self._check_options(self._options)
 
+    @override
     def name(self) -> Any:
         """What CVXPY calls it."""
         return "LONGSTEP"
 
+    @override
     def import_solver(self) -> None:
         """Nothing to import: this is the solver."""
 
+    @override
     def supports_quad_obj(self) -> bool:
         """Both forms have P."""
         return True
 
+    @override
     def cite(self, data: Any) -> str:
         """The published method."""
         return _CITATION
 
+    @override
     def solve_via_data(
         self, data: Any, warm_start: bool, verbose: bool, solver_opts: Any, solver_cache: Any = None
     ) -> Solution:
@@ -105,6 +111,7 @@ class Interface(CvxpySolver):
             print(f"{self._solver!r}\n{solution!r}\n{solution.message}")
         return solution
 
+    @override
     def invert(self, solution: Solution, inverse_data: Any) -> CvxpySolution:
         """The solution of the compiled problem, with an honest status."""
         assert isinstance(solution.status, Status)

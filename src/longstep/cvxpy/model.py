@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
+from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..engine.solution import Solution, Status
@@ -145,6 +146,7 @@ class Model:
         """A SHA-256 of the compiled problem: equal for the same problem built again, in whatever process."""
         return content_hash(type(self.family).__name__, self._parts)
 
+    @override
     def __repr__(self) -> str:
         f = self.family
         return f"Model({type(f).__name__}, n={f.n}, m={f.m}, {self.layout.size} parameter entries: " + (

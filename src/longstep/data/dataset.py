@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..families.base import Family, plain
@@ -48,6 +49,7 @@ class Split:
         each = (self.family.select(self.parameters, np.array([k])) for k in range(len(self)))
         return [content_hash([np.asarray(leaf) for leaf in jax.tree.leaves(one)])[:32] for one in each]
 
+    @override
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self)} instances, {'with' if self.optima else 'without'} optima)"
 
@@ -139,6 +141,7 @@ class Dataset:
     def __iter__(self):
         return iter(self._splits.values())
 
+    @override
     def __repr__(self) -> str:
         return f"Dataset({', '.join(f'{s.name}: {len(s)}' for s in self)})"
 

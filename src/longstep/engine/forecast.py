@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from .._util.memory import require
 from .._util.progress import say
@@ -39,6 +40,7 @@ class Forecast:
         fewer = "Fewer training instances, a shorter block, or memory_limit=… (it takes gradients in pieces) take less"
         require(self.training, "training", fewer, self.limit)
 
+    @override
     def __str__(self) -> str:
         kind = f"{self.count} factors of {self.dense}×{self.dense}" if self.dense else f"{self.count} steps"
         seconds = factor_seconds(self.dense, self.count)

@@ -8,6 +8,7 @@ import functools
 from typing import Any
 
 import jax
+from typing_extensions import override
 
 from ..algorithms.residuals import Residuals
 from ..families.point import Point
@@ -24,9 +25,11 @@ class Key:
     def __init__(self, structure: Any):
         self.structure, self.hash = structure, hash(structure)
 
+    @override
     def __hash__(self) -> int:
         return self.hash
 
+    @override
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Key) and self.structure == other.structure)
 

@@ -76,7 +76,7 @@ class Plan(eqx.Module):
     which places do without the metric.
     """
 
-    theta: dict[str, Float[Array, " places"]]
+    theta: dict[str, Float[Array, "places *n"]]
     factors: Factored | None
     which: Int[Array, " places"]
     H: int = eqx.field(static=True)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool
+from typing_extensions import override
 
 from ..algorithms.residuals import Residuals
 from ..families.names import Layout
@@ -137,6 +138,7 @@ class Solution:
         fields = {f.name: pick(getattr(self, f.name)) for f in fields_of(self) if f.name not in _OF_THE_WHOLE}
         return one_solution(**fields, time=self.time, layout=self.layout)
 
+    @override
     def __repr__(self) -> str:
         if not isinstance(self.status, Status):
             return f"Solution of {len(self)} instances: {self.message}"

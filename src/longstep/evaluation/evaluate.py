@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from .._util.hashing import content_hash
 from .._util.progress import Bar
@@ -127,6 +128,7 @@ class Evaluation:
             "versions": self.versions,
         }
 
+    @override
     def __repr__(self) -> str:
         last = self.iterations
         return (

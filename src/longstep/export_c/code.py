@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from typing_extensions import override
 
 from .._util.threads import one_blas_thread
 from ..engine.plan import make_plan
@@ -67,6 +68,7 @@ class _Single(Generated):
         rule = None if guard is None else guard.rule
         self.plan = make_plan(self.algorithm, work, self.schedule, rule, ladder=solver.ladder)
 
+    @override
     def content_hash(self) -> str:
         """The solver's."""
         return self._solver.content_hash()

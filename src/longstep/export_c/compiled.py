@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..engine.budget import Budget, Clock, check_tolerances
@@ -40,6 +41,7 @@ class CompiledSolver:
         self._layout = self.family.layout
         self._made_with = (solver, precision, method, cache)
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process is compiled there, or taken from the cache."""
         return CompiledSolver, self._made_with
@@ -305,6 +307,7 @@ class CompiledSolver:
             layout=self._layout,
         )
 
+    @override
     def __repr__(self) -> str:
         return f"CompiledSolver({self.solver!r}, {self.precision}, {self.code.linear.words})"
 

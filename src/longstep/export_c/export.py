@@ -110,7 +110,7 @@ def generate_c(
     files = {**code.files, **surroundings(code, solver.content_hash(), __version__)}
     hashes = {name: _digest(text.encode()) for name, text in files.items()}
     fields = _fields(code)
-    for name in _read_manifest(folder)["hashes"] if folder.is_dir() and any(folder.iterdir()) else ():
+    for name in _read_manifest(folder)["hashes"] if folder.is_dir() and os.listdir(folder) else ():
         (folder / name).unlink(missing_ok=True)  # plain names, of this folder
     for name, text in files.items():
         storage.write_bytes(folder / name, text.encode())
@@ -138,7 +138,7 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
         return
     if not folder.is_dir():
         raise ValueError(f"{folder} is a file; the code goes to a folder")
-    if not any(os.scandir(folder)):
+    if not os.listdir(folder):
         return
     if not (folder / _MANIFEST).is_file():
         raise ValueError(f"{folder} has files that longstep did not write; choose a new or an empty folder")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..linalg.real import check_real, plain_array, real_array
@@ -65,6 +66,7 @@ class Family(eqx.Module):
         check_real("the parameter", parameters)
         return parameters
 
+    @override
     def __repr__(self) -> str:
         named = "" if self.layout is None else f", parameters {', '.join(self.layout.parameters) or 'none'}"
         return f"{type(self).__name__}(n={self.n}, m={self.m}, {self.dtype}{named})"
@@ -138,10 +140,12 @@ class Family(eqx.Module):
 class NamedFamily(Family):
     """A family whose instances have named data (q, l, u; b, c), given directly or by a parameter map."""
 
-    def single(self, parameter: Any) -> Any:  # noqa: D102
+    @override
+    def single(self, parameter: Any) -> Any:
         return [parameter] if isinstance(parameter, Mapping) else real_array("the parameter", parameter)[None]
 
-    def count(self, parameters: Any) -> int:  # noqa: D102
+    @override
+    def count(self, parameters: Any) -> int:
         if isinstance(parameters, Mapping):
             stacked = {np.shape(v)[0] for v in parameters.values() if np.ndim(v) == 2}
             if len(stacked) != 1:
@@ -152,7 +156,8 @@ class NamedFamily(Family):
             return stacked.pop()
         return len(parameters)
 
-    def select(self, parameters: Any, index: np.ndarray) -> Any:  # noqa: D102
+    @override
+    def select(self, parameters: Any, index: np.ndarray) -> Any:
         if isinstance(parameters, Mapping):
             return {k: np.asarray(v)[index] if np.ndim(v) == 2 else v for k, v in parameters.items()}
         if is_named(parameters):

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from ..linalg.prox import CustomProx, Prox
 from .base import Family
@@ -72,19 +73,24 @@ class Composite(Family):
         """The parameter map of the smooth part."""
         return getattr(self.smooth, "parameter", None)
 
-    def count(self, parameters: Any) -> int:  # noqa: D102
+    @override
+    def count(self, parameters: Any) -> int:
         return self.smooth.count(parameters)
 
-    def select(self, parameters: Any, index: np.ndarray) -> Any:  # noqa: D102
+    @override
+    def select(self, parameters: Any, index: np.ndarray) -> Any:
         return self.smooth.select(parameters, index)
 
-    def single(self, parameter: Any) -> Any:  # noqa: D102
+    @override
+    def single(self, parameter: Any) -> Any:
         return self.smooth.single(parameter)
 
-    def encode(self, parameters: Any) -> Any:  # noqa: D102
+    @override
+    def encode(self, parameters: Any) -> Any:
         return self.smooth.encode(parameters)
 
-    def decode(self, encoded: Any) -> Any:  # noqa: D102
+    @override
+    def decode(self, encoded: Any) -> Any:
         return self.smooth.decode(encoded)
 
     def with_smooth(self, smooth: Differentiable) -> "Composite":
@@ -92,28 +98,34 @@ class Composite(Family):
         return eqx.tree_at(lambda f: f.smooth, self, smooth)
 
     @property
-    def instance_axis(self) -> int:  # noqa: D102
+    @override
+    def instance_axis(self) -> int:
         return self.smooth.instance_axis
 
-    def take(self, stacked: Any, index: Any) -> Any:  # noqa: D102
+    @override
+    def take(self, stacked: Any, index: Any) -> Any:
         return self.smooth.take(stacked, index)
 
-    def batch(self, instances: Any) -> tuple[int, ...]:  # noqa: D102
+    @override
+    def batch(self, instances: Any) -> tuple[int, ...]:
         return self.smooth.batch(instances)
 
-    def objective(self, instances: Any, x: Array) -> Array:  # noqa: D102
+    @override
+    def objective(self, instances: Any, x: Array) -> Array:
         return self.smooth.objective(instances, x) + self.g.value(x)
 
     def gradient(self, instances: Any, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """∇f(z), of the smooth part."""
         return self.smooth.gradient(instances, z)
 
+    @override
     def _made_again(self) -> "Composite":
         smooth = self.smooth.widened()
         assert isinstance(smooth, Differentiable)
         return Composite(smooth, self.g)
 
-    def hashed(self) -> tuple:  # noqa: D102
+    @override
+    def hashed(self) -> tuple:
         return self.smooth.problem_hash(), type(self.g).__name__, hashed_prox(self.g)
 
 

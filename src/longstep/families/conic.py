@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from ..cones.product import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
@@ -94,7 +95,8 @@ class Conic(ConstrainedFamily):
             "c": checked("c", named["c"], (count, self.n)),
         }
 
-    def encode(self, parameters: Any) -> np.ndarray | dict[str, np.ndarray]:  # noqa: D102
+    @override
+    def encode(self, parameters: Any) -> np.ndarray | dict[str, np.ndarray]:
         if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         data, s = self.data(parameters), self.matrices.scaling
@@ -103,7 +105,8 @@ class Conic(ConstrainedFamily):
             "c": columns(np.asarray(s.d, np.float64) * data["c"], self.dtype),
         }
 
-    def decode(self, encoded: Any) -> ConicInstance:  # noqa: D102
+    @override
+    def decode(self, encoded: Any) -> ConicInstance:
         data = encoded if isinstance(encoded, dict) or self.mapped is None else self.mapped(encoded)
         b, c = data["b"], data["c"]
         size = jnp.maximum(max_norm(b), max_norm(c))
@@ -115,22 +118,27 @@ class Conic(ConstrainedFamily):
         """Whether (b, c) of every instance are brought to size one: part of equilibration."""
         return self.host.equilibrate
 
-    def batch(self, instances: ConicInstance) -> tuple[int, ...]:  # noqa: D102
+    @override
+    def batch(self, instances: ConicInstance) -> tuple[int, ...]:
         return instances.c.shape[1:]
 
-    def objective(self, instances: ConicInstance, x: Array) -> Array:  # noqa: D102
+    @override
+    def objective(self, instances: ConicInstance, x: Array) -> Array:
         scaled = x / along(self.matrices.scaling.d, x)
         return 0.5 * inner(scaled, self.matrices.P.mv(scaled)) + instances.size * inner(instances.c, scaled)
 
+    @override
     def _made_again(self) -> "Conic":
         host = self.host
         options = {"parameter": self.parameter, "layout": host.layout, "equilibrate": host.equilibrate}
         return Conic(host.P, host.A, self.cones, **host.values, **options)
 
     @property
-    def equilibrated(self) -> bool:  # noqa: D102
+    @override
+    def equilibrated(self) -> bool:
         return self.host.equilibrate
 
-    def hashed(self) -> tuple:  # noqa: D102
+    @override
+    def hashed(self) -> tuple:
         mapped = None if self.parameter is None else self.parameter.hashed()
         return *self.host.hashed(), self.cones.hashed(), mapped

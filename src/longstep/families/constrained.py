@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 import scipy.sparse as sp
+from typing_extensions import override
 
 from .._util.memory import require
 from ..linalg.matrix import ArrayLike2D, to_csr
@@ -58,16 +59,19 @@ class ConstrainedFamily(NamedFamily):
         return self.host.A
 
     @property
+    @override
     def layout(self) -> Layout | None:
         """What the entries of parameters and solutions are called, where that is known."""
         return self.host.layout
 
-    def single(self, parameter: Any) -> Any:  # noqa: D102
+    @override
+    def single(self, parameter: Any) -> Any:
         if self.host.layout is None or not is_named(parameter):
             return super().single(parameter)
         return self.host.layout.one(parameter)[None]
 
-    def vectors(self, parameters: Any) -> Any:  # noqa: D102
+    @override
+    def vectors(self, parameters: Any) -> Any:
         if self.host.layout is None or not is_named(parameters):
             return super().vectors(parameters)
         return self.host.layout.many(parameters)

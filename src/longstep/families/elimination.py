@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from ..linalg.matrix import Matrix, make_matrix
 from .quadratic_program import QP
@@ -61,7 +62,8 @@ class EliminatedQP(QP):
             setattr(self, name, getattr(family, name))
         self.elimination = _eliminate(family)
 
-    def decode(self, encoded: Any) -> Any:  # noqa: D102
+    @override
+    def decode(self, encoded: Any) -> Any:
         if isinstance(encoded, EliminatedInstance):
             return encoded
         # Of what the family itself decodes.
@@ -71,9 +73,11 @@ class EliminatedQP(QP):
         return EliminatedInstance(q, l, u, e.Y.mv(b), e.N.rmv(q) + e.cost.mv(b), e.level.mv(b))
 
     @property
-    def decodes_freely(self) -> bool:  # noqa: D102
+    @override
+    def decodes_freely(self) -> bool:
         return False
 
+    @override
     def _made_again(self) -> "EliminatedQP":
         return EliminatedQP(super()._made_again())
 

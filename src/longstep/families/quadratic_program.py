@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from typing_extensions import override
 
 from ..linalg.matrix import ArrayLike2D, Matrix, along, inner, make_matrix
 from .affine import Affine, WorkingMap, working_map
@@ -103,7 +104,8 @@ class QP(ConstrainedFamily):
         self._check_bounds(l, u)
         return {"q": q, "l": l, "u": u}
 
-    def encode(self, parameters: Any) -> np.ndarray | QPInstance:  # noqa: D102
+    @override
+    def encode(self, parameters: Any) -> np.ndarray | QPInstance:
         if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
             checked_parameters = self.parameter.checked(parameters)
             if self.host.kinds.can_cross:
@@ -117,13 +119,15 @@ class QP(ConstrainedFamily):
             u=columns(e * data["u"][:, rows], self.dtype),
         )
 
-    def decode(self, encoded: Any) -> QPInstance:  # noqa: D102
+    @override
+    def decode(self, encoded: Any) -> QPInstance:
         if isinstance(encoded, QPInstance) or self.mapped is None:
             return encoded
         return QPInstance(**self.mapped(encoded))
 
     @property
-    def decodes_freely(self) -> bool:  # noqa: D102
+    @override
+    def decodes_freely(self) -> bool:
         return self.mapped is not None and self.mapped.selects
 
     def _check_bounds(self, l: np.ndarray, u: np.ndarray) -> None:
@@ -145,14 +149,17 @@ class QP(ConstrainedFamily):
                     f"Say which rows are {kind} when the family is made: {name}=… (an empty list for none)"
                 )
 
-    def batch(self, instances: QPInstance) -> tuple[int, ...]:  # noqa: D102
+    @override
+    def batch(self, instances: QPInstance) -> tuple[int, ...]:
         return instances.q.shape[1:]
 
-    def objective(self, instances: QPInstance, x: Array) -> Array:  # noqa: D102
+    @override
+    def objective(self, instances: QPInstance, x: Array) -> Array:
         s = self.matrices.scaling
         scaled = x / along(s.d, x)
         return (0.5 * inner(scaled, self.matrices.P.mv(scaled)) + inner(jnp.asarray(instances.q), scaled)) / s.c
 
+    @override
     def _made_again(self) -> "QP":
         host = self.host
         rows = {"equalities": host.kinds.equality, "free": host.kinds.is_free}
@@ -160,10 +167,12 @@ class QP(ConstrainedFamily):
         return QP(host.P, host.A, **host.values, **rows, **options)
 
     @property
-    def equilibrated(self) -> bool:  # noqa: D102
+    @override
+    def equilibrated(self) -> bool:
         return self.host.equilibrate
 
-    def hashed(self) -> tuple:  # noqa: D102
+    @override
+    def hashed(self) -> tuple:
         mapped = None if self.parameter is None else self.parameter.hashed()
         return *self.host.hashed(), self.host.kinds.equality, self.host.kinds.is_free, mapped
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from ..linalg.matrix import ArrayLike2D, Matrix, inner, make_matrix, to_csr
 from ..linalg.real import plain_array
@@ -108,6 +109,7 @@ class Smooth(Differentiable):
         if not 0 <= self.strong_convexity <= self.lipschitz:
             raise ValueError(f"strong_convexity must lie in [0, lipschitz] = [0, {lipschitz}], got {strong_convexity}")
 
+    @override
     def encode(self, parameters: Any) -> "_Leading":
         """The parameters themselves, as arrays of the family's precision; instances stay on the leading axis."""
         parameters = plain(parameters)
@@ -122,12 +124,15 @@ class Smooth(Differentiable):
 
         return _Leading(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
 
-    def count(self, parameters: Any) -> int:  # noqa: D102
+    @override
+    def count(self, parameters: Any) -> int:
         return count_parameters(plain(parameters))
 
-    def select(self, parameters: Any, index: np.ndarray) -> Any:  # noqa: D102
+    @override
+    def select(self, parameters: Any, index: np.ndarray) -> Any:
         return super().select(plain(parameters), index)
 
+    @override
     def decode(self, encoded: "_Leading") -> "_Leading":
         """The parameters, with Lₓ of every instance where it has one."""
         if self.lipschitz_of is None:
@@ -136,36 +141,45 @@ class Smooth(Differentiable):
         return _Leading(encoded.x, encoded.stacked, jnp.asarray(bound(encoded.x), self.dtype))
 
     @property
-    def units(self) -> Literal["family", "instance"]:  # noqa: D102
+    @override
+    def units(self) -> Literal["family", "instance"]:
         return "family" if self.lipschitz_of is None else "instance"
 
-    def step_unit(self, instances: "_Leading") -> "float | Float[Array, '*N']":  # noqa: D102
+    @override
+    def step_unit(self, instances: "_Leading") -> "float | Float[Array, '*N']":
         return 1.0 if instances.lipschitz is None else self.lipschitz / instances.lipschitz
 
     @property
-    def instance_axis(self) -> int:  # noqa: D102
+    @override
+    def instance_axis(self) -> int:
         return 0
 
-    def take(self, stacked: "_Leading", index: Any) -> "_Leading":  # noqa: D102
+    @override
+    def take(self, stacked: "_Leading", index: Any) -> "_Leading":
         several = np.ndim(index) > 0 or isinstance(index, slice)
         x, lipschitz = jax.tree.map(lambda a: a[index], (stacked.x, stacked.lipschitz))
         return _Leading(x, several, lipschitz)
 
-    def batch(self, instances: "_Leading") -> tuple[int, ...]:  # noqa: D102
+    @override
+    def batch(self, instances: "_Leading") -> tuple[int, ...]:
         return jax.tree.leaves(instances.x)[0].shape[:1] if instances.stacked else ()
 
-    def objective(self, instances: "_Leading", x: Array) -> Array:  # noqa: D102
+    @override
+    def objective(self, instances: "_Leading", x: Array) -> Array:
         return _columnwise(self.function, x, instances, 0)
 
-    def gradient(self, instances: "_Leading", z: Array) -> Array:  # noqa: D102
+    @override
+    def gradient(self, instances: "_Leading", z: Array) -> Array:
         return _columnwise(self.gradient_function, z, instances, -1)
 
+    @override
     def _made_again(self) -> "Smooth":
         options = {"strong_convexity": self.strong_convexity, "lower_bound": self.lower_bound}
         functions = {"gradient": self.gradient_given, "lipschitz_of": self.lipschitz_of}
         return Smooth(self.function, self.lipschitz, self.n, **functions, **options)
 
-    def hashed(self) -> tuple:  # noqa: D102
+    @override
+    def hashed(self) -> tuple:
         own = () if self.lipschitz_of is None else (self.lipschitz_of,)
         return self.function, self.gradient_given, self.lipschitz, self.strong_convexity, self.lower_bound, self.n, *own
 
@@ -267,29 +281,36 @@ class Quadratic(Differentiable, NamedFamily):
         named, count = self.merged(parameters, {"q": self.host.q}, self.parameter)
         return {"q": checked("q", named["q"], (count, self.n))}
 
-    def encode(self, parameters: Any) -> np.ndarray | QuadraticInstance:  # noqa: D102
+    @override
+    def encode(self, parameters: Any) -> np.ndarray | QuadraticInstance:
         if self.mapped is not None and self.parameter is not None and not is_named(parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         return QuadraticInstance(columns(self.data(parameters)["q"], self.dtype))
 
-    def decode(self, encoded: Any) -> QuadraticInstance:  # noqa: D102
+    @override
+    def decode(self, encoded: Any) -> QuadraticInstance:
         if isinstance(encoded, QuadraticInstance) or self.mapped is None:
             return encoded
         return QuadraticInstance(**self.mapped(encoded))
 
-    def batch(self, instances: QuadraticInstance) -> tuple[int, ...]:  # noqa: D102
+    @override
+    def batch(self, instances: QuadraticInstance) -> tuple[int, ...]:
         return instances.q.shape[1:]
 
-    def objective(self, instances: QuadraticInstance, x: Array) -> Array:  # noqa: D102
+    @override
+    def objective(self, instances: QuadraticInstance, x: Array) -> Array:
         return 0.5 * inner(x, self.matrix.mv(x)) + inner(jnp.asarray(instances.q), x)
 
-    def gradient(self, instances: QuadraticInstance, z: Array) -> Array:  # noqa: D102
+    @override
+    def gradient(self, instances: QuadraticInstance, z: Array) -> Array:
         return self.matrix.mv(z) + instances.q
 
+    @override
     def _made_again(self) -> "Quadratic":
         return Quadratic(self.host.P, q=self.host.q, parameter=self.parameter, lower_bound=self.lower_bound)
 
-    def hashed(self) -> tuple:  # noqa: D102
+    @override
+    def hashed(self) -> tuple:
         mapped = None if self.parameter is None else self.parameter.hashed()
         return self.host.P, self.host.q, self.lower_bound, mapped
 

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax.custom_derivatives import linear_call
 from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from .real import plain_array, real_array
 
@@ -89,13 +90,16 @@ class DenseMatrix(Matrix):
 
     array: Float[Array, "m n"]
 
-    def mv(self, x):  # noqa: D102
+    @override
+    def mv(self, x):
         return product(self.array, x)
 
-    def rmv(self, y):  # noqa: D102
+    @override
+    def rmv(self, y):
         return product(self.array.T, y)
 
-    def dense(self):  # noqa: D102
+    @override
+    def dense(self):
         return self.array
 
 
@@ -105,13 +109,16 @@ class Identity(Matrix):
     n: int = eqx.field(static=True)
     dtype: np.dtype = eqx.field(static=True)
 
-    def mv(self, x):  # noqa: D102
+    @override
+    def mv(self, x):
         return x
 
-    def rmv(self, y):  # noqa: D102
+    @override
+    def rmv(self, y):
         return y
 
-    def dense(self):  # noqa: D102
+    @override
+    def dense(self):
         return jnp.eye(self.n, dtype=self.dtype)
 
 
@@ -145,13 +152,16 @@ class SparseMatrix(Matrix):
         """The most entries that a row has."""
         return self.forward.block.shape[1] if self.forward.long.shape[0] else self.forward.index.shape[0]
 
-    def mv(self, x):  # noqa: D102
+    @override
+    def mv(self, x):
         return linear_call(lambda A, x: A[0](x), lambda A, y: A[1](y), (self.forward, self.backward), x)
 
-    def rmv(self, y):  # noqa: D102
+    @override
+    def rmv(self, y):
         return linear_call(lambda A, y: A[1](y), lambda A, x: A[0](x), (self.forward, self.backward), y)
 
-    def dense(self):  # noqa: D102
+    @override
+    def dense(self):
         n = self.backward.index.shape[1]
         return self.forward(jnp.eye(n, dtype=self.forward.value.dtype))
 

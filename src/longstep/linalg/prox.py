@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from typing_extensions import override
 
 from .matrix import along
 from .real import real_array
@@ -39,10 +40,12 @@ class Prox(eqx.Module):
 class Zero(Prox):
     """g = 0."""
 
-    def value(self, z):  # noqa: D102
+    @override
+    def value(self, z):
         return jnp.zeros(z.shape[1:], z.dtype)
 
-    def prox(self, v, t):  # noqa: D102
+    @override
+    def prox(self, v, t):
         return v
 
 
@@ -55,20 +58,24 @@ class L1(Prox):
         if not (np.isfinite(self.weight) & (np.asarray(self.weight) >= 0)).all() or np.ndim(self.weight) > 1:
             raise ValueError(f"L1 needs a finite weight ≥ 0, or a vector of them, got {self.weight}")
 
-    def value(self, z):  # noqa: D102
+    @override
+    def value(self, z):
         return jnp.sum(_fit(self.weight, z) * jnp.abs(z), axis=0)
 
-    def prox(self, v, t):  # noqa: D102
+    @override
+    def prox(self, v, t):
         return jnp.sign(v) * jnp.maximum(jnp.abs(v) - t * _fit(self.weight, v), 0.0)
 
 
 class NonNegative(Prox):
     """The indicator of z ≥ 0."""
 
-    def value(self, z):  # noqa: D102
+    @override
+    def value(self, z):
         return jnp.where(jnp.all(z >= 0, axis=0), 0.0, jnp.inf)
 
-    def prox(self, v, t):  # noqa: D102
+    @override
+    def prox(self, v, t):
         return jnp.maximum(v, 0.0)
 
 
@@ -82,11 +89,13 @@ class Box(Prox):
         if np.ndim(self.low) > 1 or np.ndim(self.high) > 1 or not np.all(self.low <= self.high):
             raise ValueError("Box needs low ≤ high everywhere, without NaN, as numbers or vectors")
 
-    def value(self, z):  # noqa: D102
+    @override
+    def value(self, z):
         low, high = _fit(self.low, z), _fit(self.high, z)
         return jnp.where(jnp.all((z >= low) & (z <= high), axis=0), 0.0, jnp.inf)
 
-    def prox(self, v, t):  # noqa: D102
+    @override
+    def prox(self, v, t):
         low, high = _fit(self.low, v), _fit(self.high, v)
         return jnp.clip(v, low, high)
 
@@ -97,10 +106,12 @@ class CustomProx(Prox):
     value_function: Callable = eqx.field(static=True)
     prox_function: Callable = eqx.field(static=True)
 
-    def value(self, z):  # noqa: D102
+    @override
+    def value(self, z):
         return self.value_function(z) if z.ndim == 1 else jax.vmap(self.value_function, -1)(z)
 
-    def prox(self, v, t):  # noqa: D102
+    @override
+    def prox(self, v, t):
         if v.ndim == 1:
             return self.prox_function(v, t)
         return jax.vmap(self.prox_function, (-1, 0 if jnp.ndim(t) else None), -1)(v, t)

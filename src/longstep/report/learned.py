@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from .._util import storage
 from ..certificates.certificate import Certificate
 from ..cvxpy import Model
@@ -65,6 +67,7 @@ class Report:
         """Whether to use what was learned, in a sentence, with a warning of tolerances that nobody reached."""
         return None if self.costs is None else " ".join([self.costs.verdict, *self.costs.unreached])
 
+    @override
     def __str__(self) -> str:
         return "\n\n".join(part if isinstance(part, str) else part.text() for part in self._parts())
 

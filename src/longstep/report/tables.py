@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
+from typing_extensions import override
 
 from .._util.text import bound_above, bound_below, error_text, percent, reached_text, seconds_text, tolerance_text
 from ..certificates.certificate import Certificate, Claim
@@ -59,6 +60,7 @@ class Table:
         rows = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in self.rows]
         return {"title": self.title, "columns": names, "rows": rows, "note": self.note}
 
+    @override
     def __str__(self) -> str:
         return self.text()
 

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import equinox as eqx
 import numpy as np
 from scipy.special import expit
+from typing_extensions import override
 
 Role: TypeAlias = Literal["step", "momentum", "penalty", "scaling", "relaxation"]
 
@@ -44,16 +45,20 @@ class Positive(Domain):
     least: float = eqx.field(static=True, default=0.0)
     most: float = eqx.field(static=True, default=np.inf)
 
-    def constrain(self, nu):  # noqa: D102
+    @override
+    def constrain(self, nu):
         return np.exp(nu)
 
-    def slope(self, nu):  # noqa: D102
+    @override
+    def slope(self, nu):
         return np.exp(nu)
 
-    def unconstrain(self, theta):  # noqa: D102
+    @override
+    def unconstrain(self, theta):
         return np.log(theta)
 
-    def reach(self, nu):  # noqa: D102
+    @override
+    def reach(self, nu):
         # Three decades: farther out the linear systems of ADMM methods become singular before anything is gained.
         low, high = nu - np.log(1e3), nu + np.log(1e3)
         with np.errstate(divide="ignore"):
@@ -61,30 +66,37 @@ class Positive(Domain):
                 high, np.maximum(np.log(self.most), nu)
             )
 
-    def contains(self, theta):  # noqa: D102
+    @override
+    def contains(self, theta):
         theta = np.asarray(theta)
         return (theta > 0) & (theta < np.inf)
 
-    def describe(self):  # noqa: D102
+    @override
+    def describe(self):
         return "(0, ∞)"
 
 
 class Real(Domain):
     """Any finite number."""
 
-    def constrain(self, nu):  # noqa: D102
+    @override
+    def constrain(self, nu):
         return np.asarray(nu)
 
-    def slope(self, nu):  # noqa: D102
+    @override
+    def slope(self, nu):
         return np.ones_like(nu)
 
-    def unconstrain(self, theta):  # noqa: D102
+    @override
+    def unconstrain(self, theta):
         return np.asarray(theta)
 
-    def contains(self, theta):  # noqa: D102
+    @override
+    def contains(self, theta):
         return np.isfinite(np.asarray(theta))
 
-    def describe(self):  # noqa: D102
+    @override
+    def describe(self):
         return "(-∞, ∞)"
 
 
@@ -100,28 +112,33 @@ class Interval(Domain):
         """The ends with the margin taken off."""
         return self.low + self.margin, self.high - self.margin
 
-    def constrain(self, nu):  # noqa: D102
+    @override
+    def constrain(self, nu):
         a, b = self.ends
         return a + (b - a) * expit(nu)
 
-    def slope(self, nu):  # noqa: D102
+    @override
+    def slope(self, nu):
         a, b = self.ends
         return (b - a) * expit(nu) * expit(-nu)
 
-    def unconstrain(self, theta):  # noqa: D102
+    @override
+    def unconstrain(self, theta):
         # The ends themselves are admissible where there is a margin, but no finite ν reaches them.
         a, b = self.ends
         fraction = np.clip((np.asarray(theta) - a) / (b - a), 1e-12, 1 - 1e-12)
         return np.log(fraction) - np.log1p(-fraction)
 
-    def contains(self, theta):  # noqa: D102
+    @override
+    def contains(self, theta):
         theta, (a, b) = np.asarray(theta), self.ends
         if self.margin == 0:
             return (theta > a) & (theta < b)
         slack = 1e-12 * (self.high - self.low)
         return (theta >= a - slack) & (theta <= b + slack)
 
-    def describe(self):  # noqa: D102
+    @override
+    def describe(self):
         a, b = self.ends
         return f"({a:.6g}, {b:.6g})" if self.margin == 0 else f"[{a:.6g}, {b:.6g}]"
 
@@ -131,19 +148,24 @@ class Fixed(Domain):
 
     value: float = eqx.field(static=True)
 
-    def constrain(self, nu):  # noqa: D102
+    @override
+    def constrain(self, nu):
         return np.full_like(nu, self.value)
 
-    def slope(self, nu):  # noqa: D102
+    @override
+    def slope(self, nu):
         return np.zeros_like(nu)
 
-    def unconstrain(self, theta):  # noqa: D102
+    @override
+    def unconstrain(self, theta):
         return np.zeros_like(theta)
 
-    def contains(self, theta):  # noqa: D102
+    @override
+    def contains(self, theta):
         return np.asarray(theta) == self.value
 
-    def describe(self):  # noqa: D102
+    @override
+    def describe(self):
         return f"{{{self.value:g}}}"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from .domain import Hyperparameter
 
@@ -120,6 +121,7 @@ class Schedule:
         """The step-varying values, step by step."""
         return (self[k] for k in range(len(self)))
 
+    @override
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
             return NotImplemented
@@ -132,6 +134,7 @@ class Schedule:
             and all(np.array_equal(self._varying[k], other._varying[k]) for k in self.names)
         )
 
+    @override
     def __hash__(self) -> int:
         return hash(json.dumps(json.loads(self.to_json()), sort_keys=True))
 
@@ -152,6 +155,7 @@ class Schedule:
         options = {name: fields.get(name) for name in ("blocks", "metric", "fallback")}
         return Schedule(fields["varying"], fields["steady"], warm=fields["warm"], **options)
 
+    @override
     def __repr__(self) -> str:
         names, H = self.names, len(self)
         if not names:

@@ -109,8 +109,8 @@ class Task(eqx.Module):
     algorithm: Algorithm
     family: Family
     instance: Any
-    target: Float[Array, "k N"] | None
-    optimum: Float[Array, " N"] | None
+    target: Float[Array, "k *N"] | None
+    optimum: Float[Array, "*N"] | None
     stress: int = eqx.field(static=True, default=0)
     rounding: float = eqx.field(static=True, default=DEFAULT.rounding)
     apart: int = eqx.field(static=True, default=DEFAULT.apart)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from .._util.hashing import content_hash
 from .._util.versions import versions
 from ..algorithms.base import Algorithm
@@ -55,6 +57,7 @@ class Training:
         schedule, constant = (Schedule.from_json(document[name]) for name in ("schedule", "constant"))
         return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen)
 
+    @override
     def __repr__(self) -> str:
         return f"Training: {self.kept}, {len(self.schedule)} steps, {self.seconds:.1f} s\n{self.comparison}"
 

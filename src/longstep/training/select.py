@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from ..algorithms.base import METRIC
 from ..engine.plan import make_plan
@@ -40,6 +41,7 @@ class Comparison:
         columns = (tuple(fields[name]) for name in ("steps", "schedule", "constant"))
         return Comparison(*columns, measure=fields["measure"])
 
+    @override
     def __str__(self) -> str:
         rows = [f"{'step':>6}  {'schedule':>9}  {'constant':>9}  {'gain':>8}  ({self.measure})"]
         table = zip(self.steps, self.schedule, self.constant, self.gain, strict=True)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
+from typing_extensions import override
 
 from ...algorithms.gradient import GradientDescent
 from ...evaluation.scheduled import Scheduled
@@ -37,15 +38,18 @@ class ConjugateGradient(GradientDescent):
     family_type: ClassVar[type[Family]] = Quadratic
     theorem: ClassVar[str | None] = "Conjugate gradients end after as many steps as P has eigenvalues."
 
-    def hyperparameters(self, family) -> tuple:  # noqa: D102
+    @override
+    def hyperparameters(self, family) -> tuple:
         return ()
 
-    def init(self, family, instance, start) -> Any:  # noqa: D102
+    @override
+    def init(self, family, instance, start) -> Any:
         z = super().init(family, instance, start).z
         r = -family.gradient(instance, z)
         return ConjugateState(z, r, r)
 
-    def step(self, family, instance, theta, factors, extra, state) -> Any:  # noqa: D102
+    @override
+    def step(self, family, instance, theta, factors, extra, state) -> Any:
         z, r, d = state.z, state.r, state.d
         Pd, rr = family.matrix.mv(d), inner(r, r)
         flat = 10 * jnp.finfo(z.dtype).eps * family.lipschitz * inner(d, d)

@@ -72,7 +72,8 @@ class Unrolled(eqx.Module):
     scales: Scales
     count: int = eqx.field(static=True)
 
-    def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:  # noqa: D102
+    def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+        """The errors after the steps from the network's starts."""
         instance = self.family.decode(jax.tree.map(jnp.asarray, batch.encoded))
         start = self.scales.point(outputs(network, batch.inputs).T)
         problem = Problem(self.algorithm, self.family, self.plan, instance)

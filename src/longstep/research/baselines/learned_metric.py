@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from ..._util.threads import one_blas_thread
 from ...algorithms.base import Algorithm
@@ -88,12 +89,15 @@ class _Gathers(Matrix):
     forward: Any
     backward: Any
 
+    @override
     def mv(self, x):
         return self.forward(x)
 
+    @override
     def rmv(self, y):
         return self.backward(y)
 
+    @override
     def dense(self):
         return self.forward(jnp.eye(self.backward.index.shape[1], dtype=self.forward.value.dtype))
 
@@ -111,6 +115,7 @@ class _Double(Factored):
 
     factor: Factored
 
+    @override
     def solve(self, K, b):
         return self.factor.solve(K, b.astype(jnp.float64)).astype(b.dtype)
 

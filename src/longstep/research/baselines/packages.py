@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from typing_extensions import override
 
 from ..._util.hashing import content_hash
 from ...algorithms.registry import default_algorithm
@@ -215,6 +216,7 @@ class OSQPPackage(CPackage):
         solver.setup(P, first["q"], A, first["l"], first["u"], **options)
         return solver
 
+    @override
     def _settle(self, rows: list[Row]) -> float:
         eps = _SETTLED_EPS
         solver = self._solver(rows[0], eps_abs=eps, eps_rel=eps, max_iter=_SETTLING_ITERATIONS)
@@ -224,6 +226,7 @@ class OSQPPackage(CPackage):
         # `solver.settings` is what was asked for; the C workspace alone knows what became of rho.
         return float(solver._solver.get_settings().rho)
 
+    @override
     def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
         # Tolerances of zero are refused. The last iterate is judged by them all the same, and a certificate of
         # infeasibility would replace it.
@@ -255,6 +258,7 @@ class SCSPackage(CPackage):
     has_slack: ClassVar[bool] = True
 
     @property
+    @override
     def name(self) -> str:
         """The package, whether its adaptive rule has settled, and whether it accelerates."""
         return super().name + ("" if self.settings["acceleration_lookback"] else ", no Anderson")
@@ -269,6 +273,7 @@ class SCSPackage(CPackage):
             data, self.family.cones.scs(), **{**chosen, **self.settings, "verbose": False, **settings}
         )
 
+    @override
     def _settle(self, rows: list[Row]) -> float:
         eps = _SETTLED_EPS
         solver = self._solver(rows[0], eps_abs=eps, eps_rel=eps, max_iters=_SETTLING_ITERATIONS)
@@ -278,6 +283,7 @@ class SCSPackage(CPackage):
             scale = float(solver.solve(warm_start=False)["info"]["scale"])
         return scale
 
+    @override
     def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
         never = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
         scale = {} if value is None else {"scale": value}

@@ -94,7 +94,7 @@ def previous_solution(
     solver: Solver,
     split: Split,
     shift: Callable[[Point], Point] | None = None,
-    sequence: Int[np.ndarray, " N"] | None = None,
+    sequence: np.ndarray | None = None,
 ) -> Started:
     """Start at the optimum of the instance before, shifted; `split` holds the instances in order, with their optima.
 
@@ -153,7 +153,7 @@ class PreviousSolution:
 
     split: Split
     shift: Callable[[Point], Point] | None = None
-    sequence: Int[np.ndarray, " N"] | None = None
+    sequence: np.ndarray | None = None
 
     def __post_init__(self):
         _optima(self.split)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from longstep import QP, Affine, Loss, Training, solve_references
 
@@ -125,9 +126,11 @@ class Reproduction(Experiment[QP]):
         every = 28 // side
         return Deblurring(self.source.images[:, ::every, ::every][:, :side, :side])
 
-    def notes(self) -> list[str]:  # noqa: D102
+    @override
+    def notes(self) -> list[str]:
         return [f"Images: {self.source.title}."]
 
+    @override
     def main(self) -> Training:
         """The schedule of the tables, by the residuals alone."""
         return self.learn("schedule")
@@ -137,7 +140,8 @@ class Reproduction(Experiment[QP]):
         horizon = min(self.size.horizon, 20)
         return self.learn("early", horizon=horizon, loss=Loss(distance=0.5, metric=1.0, stress=1.0, every=3))
 
-    def entries(self) -> list[Entry]:  # noqa: D102
+    @override
+    def entries(self) -> list[Entry]:
         family, size = self.family, self.size
         training = self.main()
         few: dict[str, Any] = {"instances": size.few}
@@ -153,6 +157,7 @@ class Reproduction(Experiment[QP]):
             methods.osqp(family, self.trained_on, instances=size.package, steps=size.package_steps),
         ]
 
+    @override
     def pictures(self, results: list[Result]) -> "dict[str, Figure]":
         """A row a character: as it was, blurred, optimal, and by each method after three iterations."""
         from .pictures import gallery, shown

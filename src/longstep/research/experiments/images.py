@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from ..._util.storage import cache_folder
 
@@ -45,6 +46,7 @@ class Images:
         name = Path(path).name if path else kind
         return f"{len(self)} from {name}" + (f" ({origin})" if origin else "")
 
+    @override
     def __repr__(self) -> str:
         return f"Images({len(self)} from {self.source})"
 
@@ -117,7 +119,7 @@ def _from_folder(name: str, folder: Path, kind: str) -> Images | None:
 
 def _read(path: Path, kind: str) -> Images:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             missing = [key for key in ("images", "labels") if key not in arrays]
             if missing:
                 raise ValueError(f"it lacks {' and '.join(missing)}")

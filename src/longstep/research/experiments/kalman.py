@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
+from typing_extensions import override
 
 from longstep import Affine, Cones, Conic, Point, Training
 
@@ -205,6 +206,7 @@ class Reproduction(Experiment[Conic]):
         each = self.problem.length - self.problem.horizon + 1
         return self.problem.splits({k: -(-count // each) for k, count in self.counts.items()}, self.options.seed)
 
+    @override
     def parameters(self) -> dict[str, Any]:
         """Test windows in their order, training windows in a random one: neighbours are alike."""
         test, train = self.windows["test"], self.windows["train"]
@@ -214,10 +216,12 @@ class Reproduction(Experiment[Conic]):
             "test": test.measurements[: self.counts["test"]],
         }
 
-    def main(self) -> Training:  # noqa: D102
+    @override
+    def main(self) -> Training:
         return self.learn("schedule")
 
-    def entries(self) -> list[Entry]:  # noqa: D102
+    @override
+    def entries(self) -> list[Entry]:
         family, size, training = self.family, self.size, self.main()
         plain = Kalman(**self.size.problem, equilibrate=False).family
         slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps}
@@ -242,6 +246,7 @@ class Reproduction(Experiment[Conic]):
 
         return Entry("previous", "previous solution, shifted", make, lambda: settings)
 
+    @override
     def pictures(self, results: list[Result]) -> "dict[str, Figure]":
         """Positions: measured, optimal, and by each method after twenty iterations."""
         from .pictures import shown, tracks

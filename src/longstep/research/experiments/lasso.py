@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from longstep import L1, AcceleratedProximalGradient, Affine, Composite, Quadratic, Training
 
@@ -89,14 +90,16 @@ class Reproduction(Experiment[Composite]):
         """The problem at this size."""
         return Lasso(**self.size.problem, seed=self.options.seed)
 
-    def main(self) -> Training:  # noqa: D102
+    @override
+    def main(self) -> Training:
         return self.learn("steps")
 
     def accelerated(self) -> Training:
         """With momentum: the step from an extrapolated point, both learned."""
         return self.learn("momentum", algorithm=AcceleratedProximalGradient())
 
-    def entries(self) -> list[Entry]:  # noqa: D102
+    @override
+    def entries(self) -> list[Entry]:
         family, constant = self.family, self.main()
         return [
             methods.learned("learned", f"learned, N = {self.size.train}", family, self.main),

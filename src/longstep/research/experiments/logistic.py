@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
+from typing_extensions import override
 
 from longstep import HeavyBall, Smooth, Training
 
@@ -161,7 +162,7 @@ def design(images: np.ndarray) -> Float[np.ndarray, "N m n"]:
     return np.concatenate([images / 255.0, np.ones((*images.shape[:-1], 1))], axis=-1)
 
 
-def optima(images: Float[np.ndarray, "N m k"], regularization: float, accuracy: float = 1e-8) -> Optima:
+def optima(images: Shaped[np.ndarray, "N m k"], regularization: float, accuracy: float = 1e-8) -> Optima:
     """The optima of N stacked instances, in bytes, with ε > 0: Newton's method on as many unknowns as images.
 
     The minimiser is z = V'a. With K = VV', margins u = y ⊙ Ka and σ = 1/(1 + exp u), ∇f = V'r for
@@ -258,10 +259,12 @@ class Reproduction(Experiment[Smooth]):
         """Images as bytes."""
         return draw(self.problem.sample_bytes, self.counts, self.options.seed)
 
-    def parameters(self) -> dict[str, Any]:  # noqa: D102
+    @override
+    def parameters(self) -> dict[str, Any]:
         return self.drawn_parameters
 
     @property
+    @override
     def family(self) -> Smooth:
         """L is of the instances that are learned from, however many the networks get."""
         return self._family
@@ -270,6 +273,7 @@ class Reproduction(Experiment[Smooth]):
     def _family(self) -> Smooth:
         return self.problem.family(self.drawn_parameters["train"][: self.size.train])
 
+    @override
     def optima(self, parameters: np.ndarray) -> Optima:
         """Newton's method on few unknowns; without a regulariser inf f = 0 stands for the optimal value."""
         if self.epsilon:
@@ -278,14 +282,16 @@ class Reproduction(Experiment[Smooth]):
         zero = np.zeros(len(parameters))
         return Optima(np.zeros((len(parameters), self.family.n)), None, None, zero, zero)
 
-    def notes(self) -> list[str]:  # noqa: D102
+    @override
+    def notes(self) -> list[str]:
         return [
             f"Images: {self.source.title}. ε = {self.epsilon:g}.",
             "Steps of all methods are in units of 1/L of each instance, by four power iterations that bound it from "
             f"above; figures show them for the family's bound, L = {self.family.lipschitz:.6g}.",
         ]
 
-    def main(self) -> Training:  # noqa: D102
+    @override
+    def main(self) -> Training:
         return self.learn("schedule", loss="metric")
 
     def single(self) -> Training:
@@ -296,7 +302,8 @@ class Reproduction(Experiment[Smooth]):
         """With momentum, learned too."""
         return self.learn("momentum", algorithm=HeavyBall(), loss="metric")
 
-    def entries(self) -> list[Entry]:  # noqa: D102
+    @override
+    def entries(self) -> list[Entry]:
         family, size, training = self.family, self.size, self.main()
         few: dict[str, Any] = {"instances": size.few}
         names = f"learned, B = {size.block}, N = {size.train}", f"learned with momentum, N = {size.train}"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from typing_extensions import override
 
 from longstep import Affine, Cones, Conic, Training
 
@@ -106,10 +107,12 @@ class Reproduction(Experiment[Conic]):
         """The problem at this size."""
         return Maxcut(**self.size.problem)
 
-    def main(self) -> Training:  # noqa: D102
+    @override
+    def main(self) -> Training:
         return self.learn("schedule", loss="metric")
 
-    def entries(self) -> list[Entry]:  # noqa: D102
+    @override
+    def entries(self) -> list[Entry]:
         family, size, training = self.family, self.size, self.main()
         plain = Maxcut(**self.size.problem, equilibrate=False).family
         slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps, "dense": 30}

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from longstep import Affine, Gaussian, HeavyBall, Quadratic, Schedule, Training
 
@@ -85,6 +86,7 @@ class Reproduction(Experiment[Quadratic]):
         """b ~ N(0, I)."""
         return Gaussian(np.zeros(self.problem.m), np.eye(self.problem.m))
 
+    @override
     def main(self) -> Training:
         """With momentum, for the suboptimality: after every step no schedule fixed beforehand is better."""
         return self.learn("momentum", self.gaussian, algorithm=HeavyBall(), loss="metric")
@@ -93,15 +95,18 @@ class Reproduction(Experiment[Quadratic]):
         """Steps alone, in blocks of so many, for the distance, as published."""
         return self.learn(f"block-{count}", self.gaussian, block=count, loss="distance")
 
+    @override
     def drawn(self) -> Training:
         """Steps without momentum: those that stand beside the silver steps."""
         return self.blocks(10)
 
-    def others(self) -> dict[str, Schedule]:  # noqa: D102
+    @override
+    def others(self) -> dict[str, Schedule]:
         silver = classical.silver_steps_strongly_convex(self.family)
         return {"silver": silver.schedule_for(2 * self.size.horizon)}
 
-    def entries(self) -> list[Entry]:  # noqa: D102
+    @override
+    def entries(self) -> list[Entry]:
         family = self.family
         found = [methods.learned("learned", "learned with momentum, exact", family, self.main)]
         found += [
