@@ -91,8 +91,8 @@ def _power_mean(logs: Float[Array, "c N"], p: float) -> Float[Array, " c"]:
 class Errors(eqx.Module):
     """The logarithms of squared errors of each instance, in both measures; `growth` is that of the stress test."""
 
-    distance: Float[Array, "*c N"] | None
-    metric: Float[Array, "*c N"]
+    distance: Float[Array, "..."] | None
+    metric: Float[Array, "..."]
     growth: Float[Array, " N"] | None = None
 
     def split(self, stress: int, before: "Errors") -> "Errors":
