@@ -100,8 +100,15 @@ def test_the_package_gets_the_instances_as_they_are():
         assert solution.info.iter == steps
 
 
-def test_a_finish_counts_as_the_steps_that_cost_as_much():
+@pytest.mark.parametrize("free", [False, True])
+def test_a_finish_counts_as_the_steps_that_cost_as_much(free):
     family, data = instances()
+    if free:
+        # With a row that has no bounds.
+        d = {name: family.data(data)[name][0] for name in "lu"}
+        A, l, u = (np.concatenate([part, part[:1]]) for part in (family.A.toarray(), d["l"], d["u"]))
+        l[-1], u[-1] = -np.inf, np.inf
+        family = ls.QP(family.P, A, q=np.zeros(family.n), l=l, u=u)
     solver = ls.Solver(family, finish=5)
     found = solver.solve_batch(data, eps_abs=1e-9, eps_rel=1e-9)
     assert np.all(found.exact)

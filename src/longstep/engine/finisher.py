@@ -78,8 +78,9 @@ def finish_cost(family: Family, solution: Solution) -> np.ndarray:
     changes = np.asarray(solution.changes)
     if not isinstance(family, QP):
         return np.maximum(changes, 0) * (family.n + family.m) / 3
-    inequality = ~np.asarray(family.equality)
-    rows, free = int(inequality.sum()), family.n - int(np.sum(~inequality))
+    kinds = family.host.kinds
+    inequality = ~(kinds.equality | kinds.is_free)
+    rows, free = int(inequality.sum()), family.n - int(kinds.equality.sum())
     active = np.count_nonzero(np.asarray(solution.y)[..., inequality], axis=-1)
     change = 6 * active**2 + 2 * rows * active + 2 * rows
     step = 2 * free**2 + 4 * rows * free
