@@ -77,7 +77,8 @@ class Solver:
     programs, up to 1000 unknowns and rows together, have one by Newton's method: it is tried, unless there is a time
     limit, whenever the steps since the last time have cost as much as it does. Learned solvers use a finish by default,
     for QPs after as many steps as training found best; `True` takes that number too, or 30 without training, and False
-    is without. `solve(steps=…)` and `run` take steps and nothing else.
+    is without. Where P is singular, `proximal` times its largest eigenvalue stands in for what it lacks, in steps that
+    take it off again; training finds that too. `solve(steps=…)` and `run` take steps and nothing else.
 
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
@@ -248,9 +249,8 @@ class Solver:
     def seconds(self, parameters: Any, count: int) -> np.ndarray:
         """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
         self.solve_batch(parameters, steps=count)  # compiles
-        return np.full(self._count(parameters), self.solve_batch(parameters, steps=count).time) / self._count(
-            parameters
-        )
+        instances = self._count(parameters)
+        return np.full(instances, self.solve_batch(parameters, steps=count).time / instances)
 
     def compile(
         self, backend: Literal["c"] = "c", *, precision: Literal["double", "float"] = "double", method: str = "auto"

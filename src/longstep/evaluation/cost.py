@@ -182,14 +182,12 @@ class Costs:
         advice += f". To {tolerance_text(mine[-1].eps)} it takes {_counted(mine[-1])}"
         if len(self.names) == 1:
             return f"{advice}."
-        faster = ""
+        faster, ours = "", mine[-1].seconds
         for package in packages:
-            seconds = [self.of(name)[-1].seconds for name in (package, kept)]
-            if seconds[0] < seconds[1]:
-                faster = f" In time the {package} is ahead: {seconds_text(seconds[0])} an instance, against "
-                faster += (
-                    f"{seconds_text(seconds[1])} in a batch with JAX; solver.compile() is faster for one at a time."
-                )
+            theirs = self.of(package)[-1].seconds
+            if theirs < ours:
+                faster = f" In time the {package} is ahead: {seconds_text(theirs)} an instance, against "
+                faster += f"{seconds_text(ours)} in a batch with JAX; solver.compile() makes C of it."
         level = {name: float(np.mean([cost.level for cost in self.of(name)])) for name in self.names[1:]}
         best = min(level, key=lambda name: level[name])
         return f"{advice}; the next best, the {best}, {_counted(self.of(best)[-1])}.{faster}"

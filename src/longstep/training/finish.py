@@ -29,9 +29,10 @@ def _best_proximal(
     """The proximal term with which fewest instances stay inexact, after few steps, from where a bad one shows, and
     after many; of those the first, unless another costs clearly less."""
     tried: dict[float, tuple[float, float]] = {}
-    for solver.proximal in recipe.finish_proximal:
+    for proximal in recipe.finish_proximal:
+        solver.proximal = proximal
         inexact, cost = zip(*(attempt(steps) for steps in {marks[0], marks[-1]}), strict=True)
-        tried[solver.proximal] = sum(inexact), sum(cost)
+        tried[proximal] = sum(inexact), sum(cost)
     least = min(inexact for inexact, _ in tried.values())
     good = {proximal: cost for proximal, (inexact, cost) in tried.items() if inexact == least}
     first, best = next(iter(good)), min(good, key=lambda proximal: good[proximal])
