@@ -164,6 +164,7 @@ def test_a_family_without_names(tmp_path):
         ((past(20),), {"sizes": {"train": 30}}, "20 samples do not make 30 for training"),
         ((past(20),), {"sizes": {"train": 4, "validation": 4}}, "with iid=True .* only"),
         (({"c": np.zeros((20, 3))},), {}, "'low' has no value"),
+        (({"c": np.zeros((20, 3)), "lwo": np.zeros(20)},), {}, "'lwo' is no parameter of this problem; .* c, low"),
     ],
 )
 def test_refusals(problem, arguments, options, message):
@@ -370,3 +371,8 @@ def test_what_is_kept_need_not_be_learned(place, kept, problem, monkeypatch):
     assert report.costs is not None
     assert "no learned schedule is better" in report.costs.verdict or "package" in report.costs.verdict
     assert solver.solve({"c": [1.0, -2.0, 0.5], "low": -1.2}).solved
+
+
+def test_a_misspelt_option_is_told_by_learn(problem):
+    with pytest.raises(TypeError, match=r"learn\(\) got an unexpected keyword argument 'horizn'"):
+        ls.learn(problem, past(12), horizn=10)

@@ -1,5 +1,6 @@
 """One call from a problem and samples of its parameters to a learned solver, a table and a certificate."""
 
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -89,6 +90,8 @@ def learn(
     (True, True)
     """
     begin = perf_counter()
+    if unknown := set(training) - set(inspect.signature(train).parameters):
+        raise TypeError(f"learn() got an unexpected keyword argument {min(unknown)!r}")
     model, family = _family(problem, form, dtype, equilibrate)
     parameters, notes = _parameters(family, samples, sizes, iid, seed)
     others = parameters.pop("selection", None)

@@ -14,7 +14,7 @@ from .algorithms.base import Algorithm
 from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
-from .engine.finisher import Finisher, can_finish, finish_after, learned_proximal
+from .engine.finisher import Finisher, first_attempt, learned_proximal
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
@@ -132,12 +132,11 @@ class Solver:
         if ladder not in (True, False, "late", None):
             raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
         self.ladder: LadderUse = usual_ladder if ladder is None else ladder
-        self.finish: int | None = self._finish_after(learned if finish is None else finish)
+        self.finish = first_attempt(family, learned if finish is None else finish, self.record)
         self.proximal, self._finisher = learned_proximal(self.record), None
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
-        leaves, structure = jax.tree.flatten((self.algorithm, self._working, self.plan))
-        self._leaves, self._key = tuple(leaves), jitted.Key(structure)
+        self._key, self._leaves = jitted.flatten((self.algorithm, self._working, self.plan))
         # Bound methods of Equinox modules are pytrees and cost a traversal of the family at every call.
         self._encode, self._take, self._select, self._count, self._single = (
             functools.partial(getattr(type(family), name), family)
@@ -306,14 +305,6 @@ class Solver:
     @functools.cached_property
     def _measure(self) -> Measure:
         return Measure(self.algorithm, self._working)
-
-    def _finish_after(self, wanted: Any) -> int | None:
-        """After how many steps the finish is first tried; None for never."""
-        if not isinstance(wanted, bool | int | np.integer) or int(wanted) < 0:
-            raise ValueError(f"finish must be True, False or a number of steps, got {wanted!r}")
-        if wanted is False or not can_finish(self.family):
-            return None
-        return int((self.record or {}).get("finish", finish_after(self.family))) if wanted is True else int(wanted)
 
     def _make_finisher(self) -> Finisher:
         """What tries to finish; made once for a proximal term."""

@@ -1,7 +1,7 @@
 """What performance estimation asks of an algorithm: its steps on unknown functions, as combinations of vectors."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from jaxtyping import Float
 from numpy import ndarray
@@ -12,7 +12,6 @@ Vector: TypeAlias = Float[ndarray, " k"]
 Errors: TypeAlias = dict[Criterion, Callable[[], tuple]]
 
 
-@runtime_checkable
 class Estimation(Protocol):
     """An unknown function with L = 1 and the points at which it is asked; vectors are coefficients in unknown ones.
 

@@ -85,9 +85,9 @@ class Certificate(Document):
     They hold for instances that are drawn independently from the distribution of the validation instances, and for
     nothing else. `level` is the quantile that the tolerances bound, None where the user gave the tolerances; `lower`
     then bounds the 1 − level quantile from below. `exact` is the claim about the finish of a solver that has one. The
-    hashes name the solver and the data. `print` gives a sentence for
-    each claim, `longstep.report.tables.certificate_table` a table; `save` writes JSON, `Certificate.load` reads it,
-    `verify` does all of it again.
+    hashes name the solver and the data. `print` gives a sentence for each claim,
+    `longstep.report.tables.certificate_table` a table; `save` writes JSON, `Certificate.load` reads it, `verify` does
+    all of it again.
     """
 
     kind: ClassVar[str] = "certificate"

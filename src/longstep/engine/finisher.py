@@ -14,7 +14,7 @@ from ..families.point import Point
 from ..families.quadratic_program import QP
 from . import finish, newton
 from .finish import Finish, Outcome
-from .jitted import Key, finished
+from .jitted import finished, flatten
 from .newton import Newton
 from .solution import Solution
 from .stopping import Limits
@@ -58,10 +58,16 @@ def can_finish(family: Any) -> bool:
     return equalities < min(family.n, rows) and max(family.n, rows) <= finish.MOST
 
 
-def finish_after(family: Family) -> int:
-    """After how many steps the finish is tried where nothing is known: of cone programs when these have cost as much
-    as some Newton steps will."""
-    return _NEWTON * (family.n + family.m) if isinstance(family, Conic) else _ACTIVE
+def first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) -> int | None:
+    """After how many steps the finish is first tried, None for never: those `wanted` or, where that is True, those that
+    a training has on record. Where nothing is known, for cone programs when the steps have cost as much as some of
+    Newton's will."""
+    if not isinstance(wanted, bool | int | np.integer) or int(wanted) < 0:
+        raise ValueError(f"finish must be True, False or a number of steps, got {wanted!r}")
+    if wanted is False or not can_finish(family):
+        return None
+    usual = _NEWTON * (family.n + family.m) if isinstance(family, Conic) else _ACTIVE
+    return int((record or {}).get("finish", usual)) if wanted is True else int(wanted)
 
 
 def learned_proximal(record: dict[str, Any] | None) -> float:
@@ -101,8 +107,7 @@ class Finisher:
             self.width, self._seek = _WIDTH, Newton(family).seek
         else:
             made = Finish.of(family, proximal)
-            leaves, structure = jax.tree.flatten(made)
-            self.width, self._seek = made.width, functools.partial(finished, Key(structure), tuple(leaves))
+            self.width, self._seek = made.width, functools.partial(finished, *flatten(made))
         self._compiled: set[int] = set()
 
     def compile(self, encoded: Any, point: Point, limits: Limits) -> None:

@@ -34,6 +34,12 @@ class Key:
         return self is other or (isinstance(other, Key) and self.structure == other.structure)
 
 
+def flatten(tree: Any) -> tuple[Key, tuple]:
+    """What jit sees of a tree: its structure, hashed, and its arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    return Key(structure), tuple(leaves)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def whole(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits, first: Any, max_iter: Any) -> Any:
     """A whole solve in one dispatch: with many small solves the way into JAX costs more than the steps."""

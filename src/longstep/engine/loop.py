@@ -29,7 +29,7 @@ def guarded(
     What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
     block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
     ends. All that depends on it is decided once a block: a branch costs a copy of the states, which is more than a
-    step does. Where a record is kept, which nobody waits for but the compiler, there is no branch.
+    step does. Where a record is kept there is no branch: to compile both sides takes longer than it saves.
     """
     safeguard = problem.plan.safeguard
     assert safeguard is not None

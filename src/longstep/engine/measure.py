@@ -10,7 +10,7 @@ import numpy as np
 from ..algorithms.base import Algorithm
 from ..families.base import Family
 from ..families.point import Point
-from .jitted import Key
+from .jitted import Key, flatten
 from .solution import History
 
 
@@ -21,8 +21,7 @@ class Measure:
         # The switch is local to this thread; the process-wide one is the user's.
         with jax.enable_x64(True):
             self.family = family.widened()
-            leaves, structure = jax.tree.flatten((algorithm, self.family))
-        self._leaves, self._key = tuple(leaves), Key(structure)
+            self._key, self._leaves = flatten((algorithm, self.family))
 
     def __call__(self, parameters: Any, points: list[Point], safeguarded: np.ndarray | None = None) -> History:
         """Residuals (N, columns) of so many points for each of N parameters; points have instances on the last axis."""

@@ -24,7 +24,7 @@ from ..families.conic import Conic
 from ..families.point import Point
 from ..linalg.matrix import along
 from .finish import ACCURACY, Outcome
-from .jitted import Key
+from .jitted import Key, flatten
 
 # Unknowns x and v beyond which a factorization costs more than it is worth.
 MOST = 1000
@@ -42,7 +42,7 @@ class Newton:
     """Newton's method for the instances of a family in its working units."""
 
     def __init__(self, family: Conic):
-        self.n, self.family, self.cones = family.n, _flat(family), _flat(family.cones)
+        self.n, self.family, self.cones = family.n, flatten(family), flatten(family.cones)
         self.P, self.A = (np.asarray(M.dense()) for M in (family.matrices.P, family.matrices.A))
 
     def seek(self, encoded: Any, point: Point) -> Outcome:
@@ -100,11 +100,6 @@ class _Conditions(NamedTuple):
     F: Float[np.ndarray, " nm"]
     D: Float[np.ndarray, "m m"]
     norm: float
-
-
-def _flat(tree: Any) -> tuple[Key, tuple]:
-    leaves, structure = jax.tree.flatten(tree)
-    return Key(structure), tuple(leaves)
 
 
 @functools.partial(jax.jit, static_argnums=0)

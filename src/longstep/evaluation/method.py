@@ -1,6 +1,6 @@
 """What evaluation and certificates ask of a method: a learned solver, a baseline or a C package."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -8,7 +8,6 @@ from ..engine.solution import History
 from ..families.base import Family
 
 
-@runtime_checkable
 class Method(Protocol):
     """Anything that runs a number of iterations on instances of a family; `Solver` is one."""
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,6 @@ from .condensation import Condensation, Vector, condense
 LARGEST_SEMIDEFINITE = 64
 
 
-@runtime_checkable
 class Generated(Protocol):
     """What code generation needs of a solver."""
 

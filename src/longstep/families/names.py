@@ -138,8 +138,8 @@ class Layout:
         Values without that axis are repeated for every instance.
         """
         for words, names in (
-            ("has no value", [n for n in self.parameters if n not in named]),
             ("is no parameter of this problem", [str(n) for n in named if n not in self.parameters]),
+            ("has no value", [n for n in self.parameters if n not in named]),
         ):
             if names:
                 whole = ", ".join(self.parameters)

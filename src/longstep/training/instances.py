@@ -12,7 +12,7 @@ import numpy as np
 from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
 from ..data.dataset import Dataset, Split
-from ..engine.jitted import Key
+from ..engine.jitted import Key, flatten
 from ..families.base import Family
 from ..families.point import Point
 from .losses import Loss, Task
@@ -84,8 +84,7 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
     if len(keep) < len(split):
         parameters = family.select(parameters, keep)
         optimum, value = take_columns((optimum, value), keep)
-    leaves, structure = jax.tree.flatten((algorithm, family))
-    instance, target = _made(Key(structure), leaves, family.encode(parameters), optimum)
+    instance, target = _made(*flatten((algorithm, family)), family.encode(parameters), optimum)
     marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
     return Instances(
         task=Task(algorithm, family, instance, target, value, rounding=recipe.rounding, apart=recipe.apart),

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms.base import METRIC
-from ..engine.jitted import Key
+from ..engine.jitted import Key, flatten
 from ..engine.loop import steps
 from ..engine.plan import Plan, Problem, factor
 from ..linalg.systems import ONCE
@@ -148,8 +148,7 @@ class Packed:
     """Some of the instances, as jit wants them."""
 
     def __init__(self, task: Task):
-        leaves, structure = jax.tree.flatten(task)
-        self.leaves, self.key = tuple(leaves), Key(structure)
+        self.key, self.leaves = flatten(task)
 
 
 def restricted_task(task: Task, columns: np.ndarray) -> Task:
