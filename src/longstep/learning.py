@@ -42,9 +42,13 @@ from .training.train import train
 
 # A certificate on 97.5% of instances needs a few hundred of them; a test set shows a mean and a tail, and what is kept
 # is chosen on others than it was trained on, where there are any.
-_VALIDATION, _TEST, _SELECTION = 1000, 200, 200
+_VALIDATION = 1000
+_TEST = 200
+_SELECTION = 200
 # How many training instances are taken where there are enough; large families learn from fewer in the same time.
-_TRAIN, _TRAIN_LARGE, _LARGE = 100, 20, 300
+_TRAIN = 100
+_TRAIN_LARGE = 20
+_LARGE = 300
 _CLAIMS = 5
 
 
@@ -113,7 +117,8 @@ def learn(
     since = perf_counter()
     name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
     timing["selection"] = perf_counter() - since
-    since, steps = perf_counter(), max(2 * horizon, 100)
+    since = perf_counter()
+    steps = max(2 * horizon, 100)
     methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
     methods["defaults"] = scheduled.vanilla(family)
     # Where solve has an end, its time is the one that counts.
@@ -122,7 +127,8 @@ def learn(
     timing["test"] = perf_counter() - since
     if has_exact_claim(solver):
         notes.append(_exactness(solver, data.test.parameters))
-    certificate, counts = None, _claimed(horizon)
+    certificate = None
+    counts = _claimed(horizon)
     if "validation" in parameters:
         least = least_validation(len(counts), finish=has_exact_claim(solver))
         if len(data.validation) >= least:
@@ -147,7 +153,8 @@ def list_forms(family: Family) -> list[Algorithm]:
             return forms[:1]
         if family.n <= DEFAULT.large:
             return forms
-        free, rows = family.n - int(np.sum(family.equality)), int(np.sum(~np.asarray(family.equality)))
+        free = family.n - int(np.sum(family.equality))
+        rows = int(np.sum(~np.asarray(family.equality)))
         return forms[:1] if 2 * free**2 + 3 * free * rows < family.n**2 else forms[1:]
     if isinstance(family, Composite) and isinstance(family.smooth, Quadratic):
         return [ProximalGradient(), DouglasRachford()]
@@ -261,7 +268,8 @@ def _parameters(
         wanted = {"train": most, "validation": _VALIDATION, "test": _TEST} | dict(sizes or {})
         wanted["selection"] = _SELECTION if family.m else 0
         return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
-    values, notes = _past(family, samples), []
+    values = _past(family, samples)
+    notes = []
     if not iid:
         values, notes = _distinct(values)
     parts, more = _shared(family.count(values), most, sizes or {}, bool(iid))

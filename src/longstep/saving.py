@@ -152,7 +152,8 @@ class _Writer:
     """Puts arrays under a prefix and remembers what is absent."""
 
     def __init__(self, arrays: dict[str, np.ndarray], prefix: str = ""):
-        self.arrays, self.prefix = arrays, prefix
+        self.arrays = arrays
+        self.prefix = prefix
 
     def vector(self, name: str, value: np.ndarray | None) -> None:
         if value is not None:
@@ -231,7 +232,8 @@ def _(family: Quadratic, arrays: dict[str, np.ndarray]) -> dict:
 
 @_describe.register
 def _(family: Composite, arrays: dict[str, np.ndarray]) -> dict | None:
-    smooth, name = _describe(family.smooth, arrays), type(family.g).__name__
+    smooth = _describe(family.smooth, arrays)
+    name = type(family.g).__name__
     if smooth is None or _PROXES.get(name) is not type(family.g):
         arrays.clear()
         return None
@@ -279,6 +281,7 @@ def _build(description: dict, arrays: dict[str, np.ndarray]) -> Family:
         return QP(reader.matrix("P"), reader.matrix("A"), **bounds, **common)
     if kind == "Conic":
         cones = Cones(**description["cones"])
-        b, c = reader.vector("b"), reader.vector("c")
+        b = reader.vector("b")
+        c = reader.vector("c")
         return Conic(reader.matrix("P"), reader.matrix("A"), cones, b=b, c=c, **common)
     raise FileFormatError(f"the file holds a family of type {kind!r}, which this longstep lacks")

@@ -113,7 +113,8 @@ class Solver:
         learned = isinstance(schedule, Learned)
         usual_ladder = schedule is None or learned
         if isinstance(schedule, Learned):
-            self.record, self.seen = schedule.record, schedule.seen
+            self.record = schedule.record
+            self.seen = schedule.seen
             algorithm = schedule.algorithm if algorithm is None else algorithm
             schedule = schedule.schedule
         self.algorithm = default_algorithm(family) if algorithm is None else algorithm
@@ -133,7 +134,8 @@ class Solver:
             raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
         self.ladder: LadderUse = usual_ladder if ladder is None else ladder
         self.finish = first_attempt(family, learned if finish is None else finish, self.record)
-        self.proximal, self._finisher = learned_proximal(self.record), None
+        self.proximal = learned_proximal(self.record)
+        self._finisher = None
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
         self._key, self._leaves = jitted.flatten((self.algorithm, self._working, self.plan))
@@ -168,7 +170,8 @@ class Solver:
         status then says whether the last point meets the tolerances; infeasibility is not looked for.
         """
         require_jax()
-        clock, budget = Clock(time_limit), Budget(max_iter, steps, time_limit)
+        clock = Clock(time_limit)
+        budget = Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         single = self._single(parameter)
         encoded = self._take(self._encode(single), 0)
@@ -197,7 +200,8 @@ class Solver:
         instances are spread over all of them. A time limit is for the whole batch.
         """
         require_jax()
-        clock, budget = Clock(time_limit), Budget(max_iter, steps, time_limit)
+        clock = Clock(time_limit)
+        budget = Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         parameters = self.family.vectors(parameters)
         count = self._count(parameters)
@@ -290,7 +294,9 @@ class Solver:
         solver = checked(
             path, "the solver", lambda: Solver(parts.family, parts.schedule, algorithm=parts.algorithm, **options)
         )
-        solver.record, solver.seen, solver.proximal = parts.record, parts.seen, learned_proximal(parts.record)
+        solver.record = parts.record
+        solver.seen = parts.seen
+        solver.proximal = learned_proximal(parts.record)
         return solver
 
     @override
@@ -347,7 +353,9 @@ class Solver:
     def _solve(
         self, encoded: Any, start: Point | None, limits: Limits, budget: Budget, clock: Clock, leaves: tuple
     ) -> Ended:
-        first, max_iter, exact = self._first(start), budget.max_iter, None
+        first = self._first(start)
+        max_iter = budget.max_iter
+        exact = None
         if budget.fixed:
             progress, point = jitted.exactly(self._key, max_iter, first, leaves, encoded, start, limits)
         elif clock.limit is None and self.finish is None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import jax
 
-_MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+_MAPS = Path("/proc/self/maps")
+_LIMIT = Path("/proc/sys/vm/max_map_count")
 # The part of the maps that may be taken before a piece of work that adds many.
 _SHARE = 0.5
 
@@ -16,7 +17,8 @@ def make_room() -> None:
     when there are no more. To learn a family takes some 7,000.
     """
     try:
-        taken, most = _MAPS.read_bytes().count(b"\n"), int(_LIMIT.read_text())
+        taken = _MAPS.read_bytes().count(b"\n")
+        most = int(_LIMIT.read_text())
     except (OSError, ValueError):
         return
     if taken > _SHARE * most:

@@ -116,7 +116,8 @@ def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], dic
                 raise FileFormatError(
                     f"{path} has format version {version}; this longstep reads up to {newest}. Upgrade longstep"
                 )
-            text, stated = header["metadata"], header["hash"]
+            text = header["metadata"]
+            stated = header["hash"]
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileFormatError:
         raise

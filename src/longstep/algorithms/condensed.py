@@ -109,9 +109,13 @@ class Condensed(Splitting, QPMethod):
 
     @override
     def step(self, family: EliminatedQP, instance: EliminatedInstance, theta, factors, extra, state):
-        e, z, y, alpha = family.elimination, state.z, state.y, theta["alpha"]
+        e = family.elimination
+        z = state.z
+        y = state.y
+        alpha = theta["alpha"]
         rho_vector = self.weights(family, theta)
-        rho, one_over_rho = along(rho_vector, y), along(1 / rho_vector, y)
+        rho = along(rho_vector, y)
+        one_over_rho = along(1 / rho_vector, y)
         excess = instance.level + e.A.mv(state.v) - z
         slope = e.P.mv(state.v) + instance.cost + e.A.rmv(y + rho * excess)
         dv = solve(self.operator(family, theta), factors, -slope)
@@ -126,9 +130,13 @@ class Condensed(Splitting, QPMethod):
     @override
     def balance(self, family: EliminatedQP, instance: EliminatedInstance, state, residuals):
         # Of what is split alone: equalities hold, and their multipliers, which may be large, say nothing of ρ.
-        e, scaling, A = family.elimination, family.matrices.scaling, family.matrices.A
+        e = family.elimination
+        scaling = family.matrices.scaling
+        A = family.matrices.A
         w = instance.shift + e.N.mv(state.v)
-        s, z, unit = A.mv(w)[e.others], state.z, along(1 / scaling.e[e.others], state.z)
+        s = A.mv(w)[e.others]
+        z = state.z
+        unit = along(1 / scaling.e[e.others], state.z)
         inner = jnp.concatenate([jnp.zeros_like(instance.l[e.equalities]), state.y])[e.order]
         terms = jnp.stack([jnp.abs(family.matrices.P.mv(w)), jnp.abs(instance.q), jnp.abs(A.rmv(inner))])
         scale = max_norm(jnp.max(terms, axis=0) * along(1 / (scaling.d * scaling.c), w))
@@ -174,7 +182,8 @@ class Condensed(Splitting, QPMethod):
 
     def lifted(self, family: EliminatedQP, instance: EliminatedInstance, state: CondensedState) -> QPState:
         """The state in all unknowns and rows."""
-        e, A = family.elimination, family.matrices.A
+        e = family.elimination
+        A = family.matrices.A
         w = instance.shift + e.N.mv(state.v)
         b = instance.l[e.equalities]
         z = jnp.concatenate([b, state.z])[e.order]

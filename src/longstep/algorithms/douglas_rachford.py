@@ -60,7 +60,8 @@ class DouglasRachford(CompositeMethod):
 
     @override
     def hyperparameters(self, family):
-        L, values = family.lipschitz, family.smooth.host.eigenvalues
+        L = family.lipschitz
+        values = family.smooth.host.eigenvalues
         default = float(np.sqrt(L * values[values >= _FLAT * L][0]))
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-4 * L, 1e4 * L)
@@ -76,8 +77,11 @@ class DouglasRachford(CompositeMethod):
     @override
     def operator(self, family, theta):
         """P + ρI."""
-        smooth, n, rho = family.smooth, family.n, theta["rho"]
-        identity, none = Identity(n, rho.dtype), jnp.zeros_like(rho)
+        smooth = family.smooth
+        n = family.n
+        rho = theta["rho"]
+        identity = Identity(n, rho.dtype)
+        none = jnp.zeros_like(rho)
         return Gram(smooth.matrix, identity, none, jnp.full(n, rho), n, smooth.host.diagonal, smooth.spectrum)
 
     @override
@@ -97,7 +101,9 @@ class DouglasRachford(CompositeMethod):
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
-        rho, z, y = theta["rho"], state.z, state.y
+        rho = theta["rho"]
+        z = state.z
+        y = state.y
         x = solve(self.operator(family, theta), factors, rho * z - y - instance.q)
         v = z + theta["alpha"] * (x - z) + y / rho
         z = family.g.prox(v, 1 / rho)

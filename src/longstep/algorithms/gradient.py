@@ -30,7 +30,8 @@ def step_size(family: Any) -> Hyperparameter:
     The default is 2/(L + μ) for strongly convex families and 1/L otherwise. Where instances have an Lₓ of their own,
     the step is one of t·L/Lₓ.
     """
-    L, mu = family.lipschitz, family.strong_convexity
+    L = family.lipschitz
+    mu = family.strong_convexity
     steady = Interval(0.0, 2 / L, margin=1e-3 * (2 / L))
     default = min(2 / (L + mu), steady.ends[1]) if mu > 0 else 1 / L
     return Hyperparameter("step", default, Positive(), steady, role="step")
@@ -63,9 +64,11 @@ def unconstrained_residuals(
 
 def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
     """z⁺ = z − t∇f(z) + β(z − z⁻), with β = 0 where the schedule has no momentum."""
-    z, previous = estimation.start, estimation.start
+    z = estimation.start
+    previous = estimation.start
     for theta in thetas:
-        t, beta = theta["step"], theta.get("momentum", 0.0)
+        t = theta["step"]
+        beta = theta.get("momentum", 0.0)
         z, previous = z - t * estimation.gradient(z)[0] + beta * (z - previous), z
         estimation.length *= max(1.0, t - 1)
     return {

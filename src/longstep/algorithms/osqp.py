@@ -76,10 +76,15 @@ class OSQP(Splitting, QPMethod):
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
-        w, z, y = state.w, state.z, state.y
-        P, A, alpha = family.matrices.P, family.matrices.A, theta["alpha"]
+        w = state.w
+        z = state.z
+        y = state.y
+        P = family.matrices.P
+        A = family.matrices.A
+        alpha = theta["alpha"]
         rho_vector = self.weights(family, theta)
-        rho, one_over_rho = along(rho_vector, y), along(1 / rho_vector, y)
+        rho = along(rho_vector, y)
+        one_over_rho = along(1 / rho_vector, y)
         excess = A.mv(w) - z
         slope = P.mv(w) + instance.q + A.rmv(y + rho * excess)
         dw = solve(self.operator(family, theta), factors, -slope)

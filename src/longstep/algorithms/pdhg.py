@@ -35,7 +35,8 @@ class PDHG(QPMethod):
     @override
     def prepare_instance(self, family, instance, theta, factors):
         """Both step sizes."""
-        P, A = jnp.abs(family.matrices.P.dense()), jnp.abs(family.matrices.A.dense())
+        P = jnp.abs(family.matrices.P.dense())
+        A = jnp.abs(family.matrices.A.dense())
         norm_P = jnp.max(jnp.sum(P, axis=0), initial=0.0)
         squared = jnp.max(jnp.sum(A, axis=0), initial=0.0) * jnp.max(jnp.sum(A, axis=1), initial=0.0)
         norm_A = jnp.sqrt(jnp.maximum(squared, jnp.finfo(A.dtype).tiny))
@@ -45,7 +46,8 @@ class PDHG(QPMethod):
     @override
     def step(self, family, instance, theta, factors, extra, state):
         t, s = self.prepare_instance(family, instance, theta, factors) if extra is None else extra
-        P, A = family.matrices.P, family.matrices.A
+        P = family.matrices.P
+        A = family.matrices.A
         w = state.w - t * (P.mv(state.w) + instance.q + A.rmv(state.y))
         v = state.y / s + A.mv(2 * w - state.w)
         z = jnp.clip(v, instance.l, instance.u)

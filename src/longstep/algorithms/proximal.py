@@ -15,9 +15,12 @@ from .performance import Errors, Estimation, Performance
 
 def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
     """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
-    z, previous, value = estimation.start, estimation.start, -1
+    z = estimation.start
+    previous = estimation.start
+    value = -1
     for theta in thetas:
-        y, previous = z + theta.get("momentum", 0.0) * (z - previous), z
+        y = z + theta.get("momentum", 0.0) * (z - previous)
+        previous = z
         z, value = estimation.proximal_step(y, theta["step"])
     return {
         "objective": lambda: (0 * z, estimation.gradient(z)[1], value),

@@ -39,7 +39,8 @@ class QPMethod(Algorithm):
             return QPState(jnp.zeros_like(instance.q), jnp.zeros_like(instance.l), jnp.zeros_like(instance.l))
         s = family.matrices.scaling
         w = start.x / along(s.d, start.x)
-        e, rows = along(s.e, instance.l), family.host.kinds.bounded
+        e = along(s.e, instance.l)
+        rows = family.host.kinds.bounded
         y = jnp.zeros_like(instance.l) if start.y is None else start.y[rows] * s.c / e
         z = family.matrices.A.mv(w) if start.s is None else start.s[rows] * e
         return QPState(w, z, y)
@@ -47,12 +48,19 @@ class QPMethod(Algorithm):
     @override
     def residuals(self, family, instance, state):
         # Every step leaves z in [l, u] and y without parts along infinite bounds; a start need not.
-        z, y = jnp.clip(state.z, instance.l, instance.u), _cut(instance, state.y)
-        matrices, s = family.matrices, family.matrices.scaling
-        to_user, to_user_dual = along(1 / s.e, state.z), along(1 / (s.d * s.c), state.w)
-        Aw, Pw, Aty = matrices.A.mv(state.w), matrices.P.mv(state.w), matrices.A.rmv(y)
-        primal, dual = (Aw - z) * to_user, (Pw + instance.q + Aty) * to_user_dual
-        quadratic, linear = inner(state.w, Pw) / s.c, inner(instance.q, state.w) / s.c
+        z = jnp.clip(state.z, instance.l, instance.u)
+        y = _cut(instance, state.y)
+        matrices = family.matrices
+        s = family.matrices.scaling
+        to_user = along(1 / s.e, state.z)
+        to_user_dual = along(1 / (s.d * s.c), state.w)
+        Aw = matrices.A.mv(state.w)
+        Pw = matrices.P.mv(state.w)
+        Aty = matrices.A.rmv(y)
+        primal = (Aw - z) * to_user
+        dual = (Pw + instance.q + Aty) * to_user_dual
+        quadratic = inner(state.w, Pw) / s.c
+        linear = inner(instance.q, state.w) / s.c
         support = _support(instance, y) / s.c
         return Residuals(
             primal=two_norm(primal),
@@ -78,8 +86,10 @@ class QPMethod(Algorithm):
 
     def point(self, family: Any, instance: Any, state: QPState) -> Point:
         """The point of (w, z, y) in the user's units."""
-        s, kinds = family.matrices.scaling, family.host.kinds
-        e, x = along(s.e, state.z), state.w * along(s.d, state.w)
+        s = family.matrices.scaling
+        kinds = family.host.kinds
+        e = along(s.e, state.z)
+        x = state.w * along(s.d, state.w)
         y = _cut(instance, state.y) * e / s.c
         z = jnp.clip(state.z, instance.l, instance.u) / e
         if kinds.free.size:
@@ -92,9 +102,12 @@ class QPMethod(Algorithm):
     def infeasible(self, family, instance, previous, state, eps):
         # Differences of successive iterates converge to certificates (Banjac, Goulart, Stellato, Boyd 2019). "Small" is
         # measured against the entries of P and A where these are small themselves, and against q.
-        matrices, s = family.matrices, family.matrices.scaling
-        e, d = along(s.e, state.z), along(s.d, state.w)
-        dw, dy = state.w - previous.w, _cut(instance, state.y - previous.y)
+        matrices = family.matrices
+        s = family.matrices.scaling
+        e = along(s.e, state.z)
+        d = along(s.d, state.w)
+        dw = state.w - previous.w
+        dy = _cut(instance, state.y - previous.y)
 
         size = max_norm(dy * e)
         bounds = jnp.maximum(max_norm(_finite(instance.l) / e), max_norm(_finite(instance.u) / e))
@@ -102,7 +115,8 @@ class QPMethod(Algorithm):
         primal = (size > 0) & grows & (max_norm(matrices.A.rmv(dy) / d) < eps * matrices.size_A * size)
 
         size = max_norm(dw * d)
-        Adw, level = matrices.A.mv(dw) / e, eps * matrices.size_A * size
+        Adw = matrices.A.mv(dw) / e
+        level = eps * matrices.size_A * size
         recedes = jnp.all(
             ((Adw <= level) | ~jnp.isfinite(instance.u)) & ((Adw >= -level) | ~jnp.isfinite(instance.l)), axis=0
         )

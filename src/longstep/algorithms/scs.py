@@ -123,7 +123,8 @@ class SCS(Splitting):
 
     def _solve(self, family: Conic, theta, factors, rhs: Float[Array, "nm *N"]) -> Float[Array, "nm *N"]:
         """(R+M)⁻¹ rhs."""
-        A, n = family.matrices.A, family.n
+        A = family.matrices.A
+        n = family.n
         r_y = along(self._r_y(family, theta), rhs)
         x = solve(self.operator(family, theta), factors, rhs[:n] - A.rmv(rhs[n:] / r_y))
         return jnp.concatenate([x, (rhs[n:] + A.mv(x)) / r_y])
@@ -163,19 +164,24 @@ class SCS(Splitting):
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
-        n, alpha, r_tau = family.n, theta["alpha"], theta["r_tau"]
+        n = family.n
+        alpha = theta["alpha"]
+        r_tau = theta["r_tau"]
         R = along(self._r(family, theta), state.v)
-        mu, eta = state.v / R + state.carry, state.v_tau / r_tau + state.carry_tau
+        mu = state.v / R + state.carry
+        eta = state.v_tau / r_tau + state.carry_tau
         norm = jnp.sqrt(inner(mu, mu) + eta * eta)
         rescale = jnp.where(
             state.first | (norm == 0), 1.0, math.sqrt(n + family.m + 1) / jnp.where(norm == 0, 1.0, norm)
         )
-        mu, eta = mu * rescale, eta * rescale
+        mu = mu * rescale
+        eta = eta * rescale
 
         if extra is None:
             p, g = self._solve_both(family, instance, theta, factors, R * mu)
         else:
-            p, g = self._solve(family, theta, factors, R * mu), extra
+            p = self._solve(family, theta, factors, R * mu)
+            g = extra
         root = _positive_root(
             a=r_tau + inner(g, R * g),
             b=inner(mu - 2 * p, R * g) - r_tau * eta,
@@ -198,15 +204,24 @@ class SCS(Splitting):
 
     @override
     def residuals(self, family, instance, state):
-        matrices, s, n = family.matrices, family.matrices.scaling, family.n
+        matrices = family.matrices
+        s = family.matrices.scaling
+        n = family.n
         tau = _divisor(state.tau)
-        x, y, slack = state.u[:n] / tau, state.u[n:] / tau, state.v[n:] / tau
-        e, d = along(s.e, y) / instance.size, along(s.d, x) / instance.size
-        Ax, Px, Aty = matrices.A.mv(x), matrices.P.mv(x), matrices.A.rmv(y)
-        primal, dual = (Ax + slack - instance.b) / e, (Px + Aty + instance.c) / d
+        x = state.u[:n] / tau
+        y = state.u[n:] / tau
+        slack = state.v[n:] / tau
+        e = along(s.e, y) / instance.size
+        d = along(s.d, x) / instance.size
+        Ax = matrices.A.mv(x)
+        Px = matrices.P.mv(x)
+        Aty = matrices.A.rmv(y)
+        primal = (Ax + slack - instance.b) / e
+        dual = (Px + Aty + instance.c) / d
         # Objective values scale with the square of (b, c).
         square = instance.size**2
-        quadratic, linear = square * inner(x, Px), square * inner(instance.c, x)
+        quadratic = square * inner(x, Px)
+        linear = square * inner(instance.c, x)
         support = square * inner(instance.b, y)
         return Residuals(
             primal=two_norm(primal),
@@ -229,23 +244,34 @@ class SCS(Splitting):
         return self._point(family, instance, state, _divisor(state.tau))
 
     def _point(self, family: Conic, instance: ConicInstance, state: SCSState, tau) -> Point:
-        s, n = family.matrices.scaling, family.n
+        s = family.matrices.scaling
+        n = family.n
         scale = instance.size / tau
-        x, y, slack = state.u[:n] * scale, state.u[n:] * scale, state.v[n:] * scale
+        x = state.u[:n] * scale
+        y = state.u[n:] * scale
+        slack = state.v[n:] * scale
         return Point(x=x * along(s.d, x), y=y * along(s.e, y), s=slack / along(s.e, slack))
 
     @override
     def infeasible(self, family, instance, previous, state, eps):
         # With τ → 0 the point itself, undivided, is the certificate.
-        matrices, s, n = family.matrices, family.matrices.scaling, family.n
-        x, y, slack = state.u[:n], state.u[n:], state.v[n:]
-        e, d = along(s.e, y), along(s.d, x)
+        matrices = family.matrices
+        s = family.matrices.scaling
+        n = family.n
+        x = state.u[:n]
+        y = state.u[n:]
+        slack = state.v[n:]
+        e = along(s.e, y)
+        d = along(s.d, x)
         # Equilibrated b and c have size one; without that their size must not pass for growth. So, as in the QP
         # case, "small" is measured against the entries of P and A too.
-        growth, descent = -inner(instance.b, y), -inner(instance.c, x)
-        Aty, Px = max_norm(matrices.A.rmv(y) / d), max_norm(matrices.P.mv(x) / d)
+        growth = -inner(instance.b, y)
+        descent = -inner(instance.c, x)
+        Aty = max_norm(matrices.A.rmv(y) / d)
+        Px = max_norm(matrices.P.mv(x) / d)
         moved = max_norm((matrices.A.mv(x) + slack) / e)
-        size_y, size_x = eps * max_norm(y * e), eps * max_norm(x * d)
+        size_y = eps * max_norm(y * e)
+        size_x = eps * max_norm(x * d)
         primal = (growth > 0) & (Aty <= eps * growth) & (Aty <= matrices.size_A * size_y)
         still = (Px <= matrices.size_P * size_x) & (moved <= matrices.size_A * size_x)
         return primal, (descent > 0) & (jnp.maximum(moved, Px) <= eps * descent) & still

@@ -254,12 +254,14 @@ def certify(
     >>> print(certificate.sentence(certificate.claims[0]))  # doctest: +ELLIPSIS
     After 5 iterations f − f* is below 0.001 on at least 97.7% of instances, with confidence 0.99, established on ...
     """
-    counts, tolerances = _counts(iterations), _tolerances(tolerance)
+    counts = _counts(iterations)
+    tolerances = _tolerances(tolerance)
     if not 0 < confidence < 1:
         raise CertificateError(f"confidence must lie in (0, 1), got {confidence}")
     distinct = _check_validation(method, validation)
     evaluation = evaluate(method, validation, max(counts), metric=metric, timed=False, progress=progress)
-    values, N = evaluation.values[:, counts], len(evaluation)
+    values = evaluation.values[:, counts]
+    N = len(evaluation)
     finishes = has_exact_claim(method)
     # The claims about numbers of steps share the risk, and with them the one about the finish.
     parts = len(counts) * len(tolerances or [0])

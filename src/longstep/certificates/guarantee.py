@@ -129,8 +129,11 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     counts = (int(iterations),) if isinstance(iterations, int | np.integer) else tuple(int(k) for k in iterations)
     if any(k < 1 for k in counts):
         raise CertificateError(f"iterations must be positive, got {counts}")
-    algorithm, family, schedule = solver.algorithm, solver.family, solver.schedule
-    L, mu = getattr(family, "lipschitz", None), getattr(family, "strong_convexity", None)
+    algorithm = solver.algorithm
+    family = solver.family
+    schedule = solver.schedule
+    L = getattr(family, "lipschitz", None)
+    mu = getattr(family, "strong_convexity", None)
     rates: tuple[float, ...] = ()
     unguarded: tuple[float, ...] = ()
     safeguard = solver.safeguard if len(schedule) else None

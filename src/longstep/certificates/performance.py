@@ -28,7 +28,9 @@ from ..schedules.schedule import Schedule
 # The worst case of each criterion is proportional to this power of L.
 _POWER: dict[Criterion, int] = {"objective": 1, "distance": 0, "gradient": 2}
 # Relative accuracy of the worst case: what is aimed at, in two rounds mostly, and what is enough.
-_GOAL, _ENOUGH, _ROUNDS = 1e-5, 1e-3, 7
+_GOAL = 1e-5
+_ENOUGH = 1e-3
+_ROUNDS = 7
 
 
 def worst_case(
@@ -76,7 +78,8 @@ def worst_case_curve(
     progress: bool = False,
 ) -> Float[np.ndarray, " counts"]:
     """`worst_case` after each number of steps in `counts`; every one is a semidefinite program of its own."""
-    counts, values = list(counts), []
+    counts = list(counts)
+    values = []
     with Bar("worst cases", len(counts), progress) as advance:
         for count in counts:
             values.append(worst_case(algorithm, schedule, count, L=L, mu=mu, criterion=criterion))
@@ -100,7 +103,8 @@ def _interpolation(points: _Points, mu: float, inverse: float, u: int, v: int) -
     for k, (x, s, index) in enumerate(points):
         X[k], S[k], V[k, index] = x[:u], s[:u], 1.0
     i, j = np.nonzero(~np.eye(len(X), dtype=bool))
-    x, s = (X[i] - X[j])[:, None], (S[i] - S[j])[:, None]
+    x = (X[i] - X[j])[:, None]
+    s = (S[i] - S[j])[:, None]
     squares = inverse * s.mT * s + mu * x.mT * x - 2 * mu * inverse * s.mT * x
     grams = S[j][:, None].mT * x + squares / (2 * (1 - mu * inverse))
     return (grams + grams.mT) / 2, V[j] - V[i]
@@ -122,8 +126,12 @@ class _Estimation:
     """An estimation problem with L = 1 and optimum 0; `length` bounds the iterates so far, but for momentum."""
 
     def __init__(self, mu: float, capacity: int):
-        self.mu, self.capacity, self.length = mu, capacity, 1.0
-        self.f, self.g, self.lengths = [], [], []
+        self.mu = mu
+        self.capacity = capacity
+        self.length = 1.0
+        self.f = []
+        self.g = []
+        self.lengths = []
         self.start = self.unknown()
 
     def unknown(self) -> _Vector:
@@ -149,11 +157,15 @@ class _Estimation:
 
     def solve(self, x: _Vector, *values: int) -> _Found:
         """Maximise ‖x‖² + Σ F_i over the values."""
-        lengths, u, v = np.array(self.lengths), len(self.lengths), len(self.f) + len(self.g)
-        f, g = _interpolation(self.f, self.mu, 1.0, u, v), _interpolation(self.g, 0.0, 0.0, u, v)
+        lengths = np.array(self.lengths)
+        u = len(self.lengths)
+        v = len(self.f) + len(self.g)
+        f = _interpolation(self.f, self.mu, 1.0, u, v)
+        g = _interpolation(self.g, 0.0, 0.0, u, v)
         grams, linear = (np.concatenate(both) for both in zip(f, g, strict=True))
         program = _Program(grams, linear, np.outer(x, x)[:u, :u], np.isin(np.arange(v), values).astype(float))
-        best, padding = _Found(np.nan, np.inf, np.eye(u)), 1e-8
+        best = _Found(np.nan, np.inf, np.eye(u))
+        padding = 1e-8
         for _ in range(_ROUNDS):
             found = program.in_units(lengths).solve(padding)
             stalled = best.gap / 2 < found.gap < 1
@@ -181,12 +193,14 @@ class _Program(NamedTuple):
     def in_units(self, lengths: _Vector) -> "_Program":
         """The same with unknown vectors in units of these lengths; values, inequalities and error in units to match."""
         units = np.outer(lengths, lengths)
-        grams, gram = self.grams * units, self.gram * units
+        grams = self.grams * units
+        gram = self.gram * units
         size = np.max(np.abs(grams), axis=(1, 2))[:, None]
         # A value is as large as the inequalities between its point and the optimum.
         alone = np.count_nonzero(self.values, axis=1) == 1
         scale = np.max(np.abs(self.values[alone]) * size[alone], axis=0)
-        values, value = self.values * scale, self.value * scale
+        values = self.values * scale
+        value = self.value * scale
         size = np.maximum(size, np.max(np.abs(values), axis=1, keepdims=True))
         unit = max(np.max(np.abs(gram)), np.max(value))
         return _Program(grams / size[:, None], values / size, gram / unit, value / unit, unit, units)
@@ -206,13 +220,17 @@ class _Program(NamedTuple):
         b = np.concatenate([self.value, np.zeros(m), -(self.gram + padding * np.eye(u))[row, column] * weights])
         cones = [clarabel.ZeroConeT(v), clarabel.NonnegativeConeT(m), clarabel.PSDTriangleConeT(u)]
         settings = clarabel.DefaultSettings()
-        settings.verbose, settings.max_iter, settings.equilibrate_enable = False, 100, False
+        settings.verbose = False
+        settings.max_iter = 100
+        settings.equilibrate_enable = False
         # Tighter than can be reached at times; what is returned then is checked all the same.
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
         data = (sp.csc_matrix((m + 1, m + 1)), np.eye(m + 1)[m], sp.csc_matrix(A), b)
         solution = clarabel.DefaultSolver(*data, cones, settings).solve()
-        multipliers, duals = np.nan_to_num(solution.x), np.nan_to_num(solution.z)
-        G, F = np.zeros((u, u)), -duals[:v]
+        multipliers = np.nan_to_num(solution.x)
+        duals = np.nan_to_num(solution.z)
+        G = np.zeros((u, u))
+        F = -duals[:v]
         G[row, column] = G[column, row] = duals[v + m :] / weights
         # What violated constraints add to the error has the price of their multipliers.
         excess = np.append(np.tensordot(self.grams, G) + self.values @ F, G[0, 0] - 1)

@@ -56,7 +56,10 @@ class _Courses:
     """All courses of an instance of a quadratic under the safeguard, and the largest |p_k| of what they return."""
 
     def __init__(self, values: np.ndarray, schedule: Schedule, steps: int, rule: str, safe: Mapping[str, float]):
-        self.values, self.schedule, self.steps, self.safe = values, schedule, steps, safe
+        self.values = values
+        self.schedule = schedule
+        self.steps = steps
+        self.safe = safe
         self.lengths = schedule.blocks if rule == "block" else (1,) * len(schedule)
         # After so many failures an instance keeps to safe steps.
         self.most = 2 if rule == "block" else 1
@@ -147,7 +150,8 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
     '0 < step = 0.4 < 0.5'
     """
     algorithm.check_family(family)
-    hyperparameters, steady = algorithm.hyperparameters(family), schedule.steady
+    hyperparameters = algorithm.hyperparameters(family)
+    steady = schedule.steady
     if set(steady) != {h.name for h in hyperparameters}:
         raise ValueError(
             f"{type(algorithm).__name__} has the hyperparameters {', '.join(h.name for h in hyperparameters)}; "
@@ -157,7 +161,8 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
         (_described(h.steady, h.name, steady[h.name]), _admits(h.steady, steady[h.name])) for h in hyperparameters
     ]
     failed = [text for text, admitted in checks if not admitted]
-    name, H = type(algorithm).__name__, len(schedule)
+    name = type(algorithm).__name__
+    H = len(schedule)
     if failed:
         sentence = f"The steady state of {name} need not converge: it is not true that {', '.join(failed)}."
     else:

@@ -37,7 +37,8 @@ _TINY = 1e-300
 
 def kl(p: ArrayLike, q: ArrayLike) -> np.ndarray:
     """kl(p‖q) = p log(p/q) + (1−p) log((1−p)/(1−q)), of coins with these probabilities; 0·log 0 = 0."""
-    p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
+    p = np.asarray(p, np.float64)
+    q = np.asarray(q, np.float64)
     # With the difference in log1p no digits cancel where q is near p.
     difference = q - p
     heads = special.xlog1py(p, difference / np.maximum(p, _TINY))
@@ -55,11 +56,13 @@ def kl_upper(risk: ArrayLike, bound: ArrayLike) -> Any:
         raise ValueError("risks must lie in [0, 1]")
     if not (bound >= 0).all():
         raise ValueError("the bound on kl must not be negative")
-    low, high = risk.copy(), np.ones_like(risk)
+    low = risk.copy()
+    high = np.ones_like(risk)
     for _ in range(64):
         middle = (low + high) / 2
         inside = kl(risk, middle) <= bound
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        low = np.where(inside, middle, low)
+        high = np.where(inside, high, middle)
     return high[()]
 
 
@@ -202,7 +205,8 @@ def quantile_curves(
     counts, index = np.unique(len(values) - below, return_inverse=True)
     lower, upper = (bound[index.reshape(below.shape)] for bound in risk_bounds(counts, len(values), delta, method))
     # Both bounds fall as the tolerance grows, so both sets of tolerances are connected.
-    small, large = upper < 1 - level, lower > level
+    small = upper < 1 - level
+    large = lower > level
     return QuantileCurves(
         upper=np.where(small.any(axis=0), tolerances[np.argmax(small, axis=0)], np.inf),
         lower=np.where(large.any(axis=0), tolerances[np.sum(large, axis=0) - 1], 0.0),
@@ -222,7 +226,8 @@ def required_samples(success: float, confidence: float, expected: float = 0.0, m
     >>> required_samples(0.975, 1 - 1e-5)
     455
     """
-    risk, delta = 1 - success, _probability(1 - confidence)
+    risk = 1 - success
+    delta = _probability(1 - confidence)
     if not 0 < success < 1:
         raise ValueError(f"success must lie in (0, 1), got {success}")
     if not 0 <= expected < risk:
@@ -255,7 +260,8 @@ def _last_failing_run(holds: Callable, rate: Fraction, enough: int) -> tuple[int
     """
     if rate == 0:
         return 0, 1, enough
-    chunk, stop = 4096, math.floor(rate * enough) + 1
+    chunk = 4096
+    stop = math.floor(rate * enough) + 1
     while stop > 0:
         violations = np.arange(max(stop - chunk, 0), stop)
         starts = np.maximum(-(-violations * rate.denominator // rate.numerator), 1)

@@ -10,7 +10,9 @@ from typer.core import TyperCommand
 from typing_extensions import override
 
 # Exit codes: a user's mistake; instances that were not solved; interrupted, as shells have it. Usage errors are 2.
-MISTAKE, UNSOLVED, INTERRUPTED = 1, 3, 130
+MISTAKE = 1
+UNSOLVED = 3
+INTERRUPTED = 130
 
 SolverFile: TypeAlias = Annotated[Path, typer.Argument(metavar="SOLVER", help="A file that `learn` wrote.")]
 Json: TypeAlias = Annotated[

@@ -31,7 +31,8 @@ def info(solver: SolverFile, as_json: Json = False, quiet: Quiet = False) -> Non
 
 
 def _family(solver: Any) -> dict[str, Any]:
-    family, layout = solver.family, solver.family.layout
+    family = solver.family
+    layout = solver.family.layout
     kinds = {} if layout is None else {"parameters": layout.parameters, "variables": layout.variables}
     return {
         "family": {

@@ -82,7 +82,8 @@ def learn(
                 progress=output.progress,
             )
         solver.save(out)
-        certificate, made = certificate_beside(out), learned.certificate is not None
+        certificate = certificate_beside(out)
+        made = learned.certificate is not None
         if made:
             learned.certificate.save(certificate)
         if report is not None:

@@ -54,7 +54,8 @@ def _problem(path: Path, names: dict[str, Any]) -> Any:
 
     if "problem" not in names:
         raise ModelError(f"{path} defines no `problem`: give your cvxpy.Problem that name")
-    problem, cvxpy = names["problem"], sys.modules.get("cvxpy")
+    problem = names["problem"]
+    cvxpy = sys.modules.get("cvxpy")
     if not isinstance(problem, Family | Model) and (cvxpy is None or not isinstance(problem, cvxpy.Problem)):
         raise ModelError(f"`problem` in {path} is of type {type(problem).__name__}; it must be a cvxpy.Problem")
     return problem

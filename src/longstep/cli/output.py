@@ -15,8 +15,10 @@ class Output:
     """
 
     def __init__(self, as_json: bool, quiet: bool):
-        self.as_json, self.quiet = as_json, quiet
-        self._stdout, self._stack = sys.stdout, ExitStack()
+        self.as_json = as_json
+        self.quiet = quiet
+        self._stdout = sys.stdout
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self._stdout = sys.stdout

@@ -26,10 +26,13 @@ def find_root(
     def advance(state):
         low, high, at, last, settled, count = state
         value, slope = function(at)
-        below, step = value < 0, jnp.abs(value / slope)
-        low, high = jnp.where(below, at, low), jnp.where(below, high, at)
+        below = value < 0
+        step = jnp.abs(value / slope)
+        low = jnp.where(below, at, low)
+        high = jnp.where(below, high, at)
         newton = jnp.where(below, at + step, at - step)
-        near, halves = step <= epsilon**0.25, 2 * step < last
+        near = step <= epsilon**0.25
+        halves = 2 * step < last
         good = (newton >= low) & (newton <= high) & (near | halves)
         following = jnp.where(good, newton, low + 0.5 * (high - low))
         rounding = 4 * epsilon * jnp.maximum(jnp.abs(at), 1.0)
@@ -54,7 +57,8 @@ def project_tangent(
     It keeps the part along the ray through the projected point, loses that along the normal, and of the direction at
     right angles to both keeps the share `stays` = 1/(1 + distance · curvature).
     """
-    ray, normal = _unit(ray), _unit(normal)
+    ray = _unit(ray)
+    normal = _unit(normal)
     across = jnp.cross(ray, normal, axis=1)
     along_ray = jnp.sum(ray * tangent, axis=1, keepdims=True)
     along_across = jnp.sum(across * tangent, axis=1, keepdims=True)

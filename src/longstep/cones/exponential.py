@@ -69,9 +69,13 @@ def project_exponential(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 3 
 def _project_exponential_jvp(primals, tangents):
     (v,), (tangent,) = primals, tangents
     place = _locate(v)
-    rho, s, u = place.rho, place.s, place.u
+    rho = place.rho
+    s = place.s
+    u = place.u
     # The ray (ρ, 1, e^ρ) and the normal (1, 1 − ρ, −e^−ρ), without the larger of the two exponentials.
-    small, up, one = jnp.exp(-jnp.abs(rho)), rho > 0, jnp.ones_like(rho)
+    small = jnp.exp(-jnp.abs(rho))
+    up = rho > 0
+    one = jnp.ones_like(rho)
     ray = jnp.stack([jnp.where(up, rho * small, rho), jnp.where(up, small, one), jnp.where(up, one, small)], axis=1)
     normal = jnp.stack(
         [jnp.where(up, one, small), jnp.where(up, 1 - rho, small * (1 - rho)), jnp.where(up, -small, -one)], axis=1
@@ -88,7 +92,10 @@ def _project_exponential_jvp(primals, tangents):
 
 
 def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
-    v, rho, s, u = place.v, place.rho, place.s, place.u
+    v = place.v
+    rho = place.rho
+    s = place.s
+    u = place.u
     # Of z = s·e^ρ = z₀ + u·e^−ρ, the one that does not blow up an error of ρ.
     small = jnp.exp(-jnp.abs(rho))
     z = jnp.where(rho > 0, v[:, 2] + u * small, s * small)
@@ -101,14 +108,17 @@ def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
 def _locate(v: Float[Array, "count 3 *N"]) -> _Place:
     scale = largest(v)
     v = v / scale
-    x, y, z = v[:, 0], v[:, 1], v[:, 2]
+    x = v[:, 0]
+    y = v[:, 1]
+    z = v[:, 2]
     # Comparing logarithms, nothing overflows.
     inside = (y > 0) & (z > 0) & (x / _positive(y) <= jnp.log(_positive(z)) - jnp.log(_positive(y)))
     polar = (x > 0) & (z < 0) & (y / _positive(x) - 1 <= jnp.log(_positive(-z)) - jnp.log(_positive(x)))
     flat = (x <= 0) & (y <= 0)
     rho = _find_rho(x, y, z, inside, polar)
     s, u = _weights(rho, x, y)
-    s, u = jnp.maximum(s, 0.0), jnp.maximum(u, 0.0)
+    s = jnp.maximum(s, 0.0)
+    u = jnp.maximum(u, 0.0)
     return _Place(v, scale, inside[:, None], polar[:, None], flat[:, None], rho, s, u)
 
 
@@ -122,14 +132,17 @@ def _find_rho(x: Array, y: Array, z: Array, inside: Array, polar: Array) -> Arra
     u_zero = x / jnp.where(y == 0, 1.0, y)
     low = jnp.maximum(jnp.where(x > 0, s_zero, -far), jnp.where(y < 0, u_zero, -far))
     high = jnp.minimum(jnp.where(x < 0, s_zero, far), jnp.where(y > 0, u_zero, far))
-    low, high = jnp.clip(low, -far, far), jnp.clip(high, -far, far)
+    low = jnp.clip(low, -far, far)
+    high = jnp.clip(high, -far, far)
     low, high = jnp.maximum(low, jnp.minimum(-most, high - 1)), jnp.minimum(high, jnp.maximum(most, low + 1))
 
     def excess(rho):
         s, u = _weights(rho, x, y)
-        up, down = jnp.exp(jnp.clip(rho, -most, most)), jnp.exp(jnp.clip(-rho, -most, most))
+        up = jnp.exp(jnp.clip(rho, -most, most))
+        down = jnp.exp(jnp.clip(-rho, -most, most))
         square = rho * rho - rho + 1
-        s_slope, u_slope = (x - s * (2 * rho - 1)) / square, (-y - u * (2 * rho - 1)) / square
+        s_slope = (x - s * (2 * rho - 1)) / square
+        u_slope = (-y - u * (2 * rho - 1)) / square
         return s * up - u * down - z, (s + s_slope) * up + (u - u_slope) * down
 
     # Nothing to be found in cone and polar, but the limit from outside: compilers may decide twice, and differently,

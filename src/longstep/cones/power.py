@@ -68,7 +68,9 @@ def project_power(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) 
 def _project_power_jvp(primals, tangents):
     (v, a), (tangent, _) = primals, tangents
     place = _locate(v, a)
-    x, y, z = place.p[:, 0], place.p[:, 1], jnp.abs(place.p[:, 2])
+    x = place.p[:, 0]
+    y = place.p[:, 1]
+    z = jnp.abs(place.p[:, 2])
     # The gradient of a·log x + (1 − a)·log y − log z, times the least of the three.
     least = jnp.minimum(jnp.minimum(x, y), z)
     sign = jnp.where(place.v[:, 2] < 0, -1.0, 1.0)
@@ -93,7 +95,9 @@ def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
 def _locate(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> _Place:
     scale = largest(v)
     v = v / scale
-    x, y, z = v[:, 0], v[:, 1], jnp.abs(v[:, 2])
+    x = v[:, 0]
+    y = v[:, 1]
+    z = jnp.abs(v[:, 2])
     log_z = jnp.log(jnp.where(z > 0, z, 1.0))
     inside = (x > 0) & (y > 0) & ((z == 0) | (a * _log(x) + (1 - a) * _log(y) >= log_z))
     polar = (x < 0) & (y < 0) & ((z == 0) | (a * _log(-x / a) + (1 - a) * _log(-y / (1 - a)) >= log_z))
@@ -114,12 +118,16 @@ def _divide(x: Array, y: Array, z: Array, a: Array, inside: Array, polar: Array)
     """
 
     def excess(t):
-        up, down = jax.nn.sigmoid(t), jax.nn.sigmoid(-t)
-        r, rest = z * up, z * down
-        value, slope = jnp.log(r), down
+        up = jax.nn.sigmoid(t)
+        down = jax.nn.sigmoid(-t)
+        r = z * up
+        rest = z * down
+        value = jnp.log(r)
+        slope = down
         for start, weight in ((x, a), (y, 1 - a)):
             p, share = _positive_root(start, weight * r * rest)
-            value, slope = value - weight * jnp.log(p), slope - weight * share * (down - up)
+            value = value - weight * jnp.log(p)
+            slope = slope - weight * share * (down - up)
         return value, slope
 
     # Beyond, even the root of r/z or 1 − r/z is lost in rounding.

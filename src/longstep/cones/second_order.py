@@ -30,7 +30,8 @@ class SecondOrder(Cone):
 
     @override
     def project(self, v):
-        parts, start = [], 0
+        parts = []
+        start = 0
         # Neighbours of equal size are projected together.
         for k, group in itertools.groupby(self.sizes):
             count = len(list(group))
@@ -51,9 +52,11 @@ class SecondOrder(Cone):
 
 def project_second_order(v: Float[Array, "count k *N"]) -> Float[Array, "count k *N"]:
     """Onto {(t, u): ‖u‖ ≤ t}, along axis 1; finite derivatives everywhere, the apex included."""
-    t, u = v[:, :1], v[:, 1:]
+    t = v[:, :1]
+    u = v[:, 1:]
     norm = two_norm(jnp.moveaxis(u, 1, 0))[:, None]
-    inside, polar = norm <= t, norm <= -t
+    inside = norm <= t
+    polar = norm <= -t
     ratio = 0.5 * (1.0 + t / jnp.where(norm == 0, 1.0, norm))
     boundary = jnp.concatenate([ratio * norm, ratio * u], axis=1)
     return jnp.where(inside, v, jnp.where(polar, 0.0, boundary))

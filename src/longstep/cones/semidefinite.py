@@ -36,10 +36,12 @@ class Semidefinite(Cone):
 
     @override
     def project(self, v):
-        parts, start = [], 0
+        parts = []
+        start = 0
         # Neighbours of equal size are projected together.
         for k, group in itertools.groupby(self.sizes):
-            count, rows = len(list(group)), triangle(k)
+            count = len(list(group))
+            rows = triangle(k)
             cone = v[start : start + count * rows]
             cone = (after(cone, parts[-1]) if parts else cone).reshape(count, rows, *v.shape[1:])
             cone = to_triangle(project_semidefinite(to_symmetric(jnp.moveaxis(cone, 1, -1), k)))
@@ -58,7 +60,8 @@ class Semidefinite(Cone):
     @override
     def clarabel_order(self):
         """Lower triangles by columns, where Clarabel has upper ones."""
-        parts, start = [np.arange(0)], 0
+        parts = [np.arange(0)]
+        start = 0
         for k in self.sizes:
             column, row = np.triu_indices(k)
             ours = np.zeros((k, k), int)
@@ -113,7 +116,8 @@ def _project_semidefinite_jvp(primals, tangents):
     values, vectors = jnp.linalg.eigh(X)
     transposed = jnp.swapaxes(vectors, -1, -2)
     positive = jnp.maximum(values, 0.0)
-    a, b = values[..., :, None], values[..., None, :]
+    a = values[..., :, None]
+    b = values[..., None, :]
     mixed = (a > 0) != (b > 0)
     difference = jnp.where(mixed, a - b, 1.0)
     quotient = (positive[..., :, None] - positive[..., None, :]) / difference

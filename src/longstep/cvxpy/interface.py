@@ -58,8 +58,12 @@ class Interface(CvxpySolver):
         options: Mapping[str, Any] | None = None,
     ):
         super().__init__()
-        self._solver, self._parts, self._parameter = solver, parts, parameter
-        self._expand, self._options, self._checked = expand, dict(options or {}), None
+        self._solver = solver
+        self._parts = parts
+        self._parameter = parameter
+        self._expand = expand
+        self._options = dict(options or {})
+        self._checked = None
         if solver is not None:
             self._check_options(self._options)
 
@@ -129,7 +133,8 @@ class Interface(CvxpySolver):
         if self.EQ_CONSTR not in inverse_data:
             # Before CVXPY 1.8 a QP has them in one vector, which a later reduction takes apart.
             return {self.DUAL_VAR_ID: y}
-        extract, zero = getattr(self, "extract_dual_value", utilities.extract_dual_value), inverse_data[self.DIMS].zero
+        extract = getattr(self, "extract_dual_value", utilities.extract_dual_value)
+        zero = inverse_data[self.DIMS].zero
         equalities = utilities.get_dual_values(y[:zero], extract, inverse_data[self.EQ_CONSTR])
         return equalities | utilities.get_dual_values(y[zero:], extract, inverse_data[self.NEQ_CONSTR])
 
@@ -139,7 +144,8 @@ class Interface(CvxpySolver):
                 "CVXPY compiled the problem with its parameters as constants (ignore_dpp=True?); "
                 "this solver needs them as parameters"
             )
-        found, expected = structure(program), self._parts or {}
+        found = structure(program)
+        expected = self._parts or {}
         different = [part for part, value in expected.items() if found[part] != value]
         if different:
             raise SolverError(

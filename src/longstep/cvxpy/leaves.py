@@ -12,8 +12,12 @@ from .program import final_ids
 
 def parameter_blocks(problem: Any, compiled: Any) -> tuple[list[Block], sp.csc_array]:
     """Where each parameter lies in x, and the matrix S of v = S x, v being CVXPY's vector of parameter values."""
-    program, final = compiled.program, final_ids(compiled.chain, "param")
-    blocks, rows, columns, start = [], [], [], 0
+    program = compiled.program
+    final = final_ids(compiled.chain, "param")
+    blocks = []
+    rows = []
+    columns = []
+    start = 0
     for parameter in problem.parameters():
         (own,) = final.get(parameter.id, [parameter.id])
         block = _block(parameter, start, "C")
@@ -36,14 +40,16 @@ def parameter_blocks(problem: Any, compiled: Any) -> tuple[list[Block], sp.csc_a
 
 def variable_blocks(problem: Any, compiled: Any) -> list[Block]:
     """Where each variable lies in the solution."""
-    final, offsets = final_ids(compiled.chain, "var"), compiled.program.var_id_to_col
+    final = final_ids(compiled.chain, "var")
+    offsets = compiled.program.var_id_to_col
     found = [(v, offsets[final.get(v.id, [v.id])[0]]) for v in problem.variables()]
     return [_block(variable, offset, "F") for variable, offset in found]
 
 
 def _block(leaf: Any, start: int, order: Literal["C", "F"]) -> Block:
     """A variable or parameter from entry `start` of a vector on; CVXPY keeps symmetric ones by their upper triangle."""
-    shape, attributes = tuple(leaf.shape), leaf.attributes
+    shape = tuple(leaf.shape)
+    attributes = leaf.attributes
     sparse = getattr(leaf, "sparse_idx", None)
     place = np.full(shape, -1)
     if any(attributes[kind] for kind in ("symmetric", "PSD", "NSD")):

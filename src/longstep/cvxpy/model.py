@@ -88,8 +88,12 @@ class Model:
         from .program import structure
 
         assert family.layout is not None
-        self.family, self.layout, self.rows, self.problem = family, family.layout, rows, problem
-        self._compiled, self._interface = compiled, interface
+        self.family = family
+        self.layout = family.layout
+        self.rows = rows
+        self.problem = problem
+        self._compiled = compiled
+        self._interface = interface
         self._pick = S.indices[S.indptr[:-1]]
         self._parts = structure(compiled.program)
 
@@ -164,11 +168,15 @@ def _cvxpy() -> Any:
 
 def _qp(data: Any, S: sp.csc_array, **options: Any) -> tuple[QP, Rows]:
     """Equality rows Ax + b = 0 and inequality rows Ax + b ≥ 0 as l ≤ Ax ≤ u, the latter with their sign turned."""
-    m, k = data.A.shape[0], data.rows
+    m = data.A.shape[0]
+    k = data.rows
     turn = sp.diags_array(np.where(np.arange(m) < k, 1.0, -1.0))
-    A, u, moving = to_csr(turn @ data.A), -(turn @ data.b), to_csr(-(turn @ data.M_b @ S))
+    A = to_csr(turn @ data.A)
+    u = -(turn @ data.b)
+    moving = to_csr(-(turn @ data.M_b @ S))
     rows = Rows.paired(A, u, moving, k)
-    equalities, both = rows.own < k, rows.two_sided
+    equalities = rows.own < k
+    both = rows.two_sided
     l = np.where(equalities, u[rows.own], -np.inf)
     l[both] = -u[rows.opposite[both]]
     # Opposite rows move alike, equalities on both sides.
@@ -221,7 +229,8 @@ def _same(first: Family, second: Family) -> bool:
         return False
     if first.problem_hash() == second.problem_hash():
         return True
-    ours, theirs = _numbers(first), _numbers(second)
+    ours = _numbers(first)
+    theirs = _numbers(second)
     return ours.keys() == theirs.keys() and all(
         ours[k].shape == theirs[k].shape and np.allclose(ours[k], theirs[k], rtol=1e-9, atol=1e-9) for k in ours
     )

@@ -121,8 +121,10 @@ class Parametric:
 def parametric(problem: Any, compiled: Compiled) -> Parametric:
     """The matrices of a compiled problem; refused where a parameter has entries in P or A."""
     prog = compiled.program
-    n, last = prog.x.size, prog.total_param_size
-    T_q, T_A = sp.csc_array(_linear_cost(prog)), sp.csc_array(prog.A)
+    n = prog.x.size
+    last = prog.total_param_size
+    T_q = sp.csc_array(_linear_cost(prog))
+    T_A = sp.csc_array(prog.A)
     m = T_A.shape[0] // (n + 1)
     T_P = sp.csc_array((n * n, last + 1)) if prog.P is None else sp.csc_array(prog.P)
     _check_fixed(problem, compiled, T_P[:, :last], "P")

@@ -49,7 +49,8 @@ def refuse_form(form: str, error: Exception) -> ValueError:
 
 def refuse_matrix(problem: Any, parameter: Any, matrix: str) -> ValueError:
     """A parameter whose tensor has entries in P or A."""
-    name, product = parameter.name(), _product(problem, parameter, matrix)
+    name = parameter.name()
+    product = _product(problem, parameter, matrix)
     at = f" in {product}" if product else ""
     if matrix == "P":
         advice = (

@@ -31,7 +31,9 @@ class Rows:
         Bounds that move apart might cross for some parameter, which is for the solver to find out.
         """
         first: dict[bytes, int] = {}
-        own, opposite, place = list(range(equalities)), [-1] * equalities, {}
+        own = list(range(equalities))
+        opposite = [-1] * equalities
+        place = {}
         for i in range(equalities, A.shape[0]):
             j = first.get(_key(A, i, -1.0))
             if j is not None and u[i] + u[j] > 0 and abs(M[[i]] + M[[j]]).sum() == 0:
@@ -51,7 +53,8 @@ class Rows:
 
     def expand(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " count"]:
         """Multipliers of CVXPY's rows: a positive one belongs to the upper bound, a negative one to the lower."""
-        full, both = np.zeros(self.count), self.two_sided
+        full = np.zeros(self.count)
+        both = self.two_sided
         full[self.own] = np.where(both, np.maximum(y, 0.0), y)
         full[self.opposite[both]] = np.maximum(-y[both], 0.0)
         return full

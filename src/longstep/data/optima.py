@@ -45,7 +45,9 @@ def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u
     """min ½x'Px + q'x, l ≤ Ax ≤ u by Clarabel, then an exact solve on the active rows it found."""
     import clarabel
 
-    equal, upper, lower = l == u, (u < np.inf) & (l < u), (l > -np.inf) & (l < u)
+    equal = l == u
+    upper = (u < np.inf) & (l < u)
+    lower = (l > -np.inf) & (l < u)
     rows = sp.csc_array(sp.vstack([A[equal], A[upper], -A[lower]]))
     cones = [clarabel.ZeroConeT(int(equal.sum())), clarabel.NonnegativeConeT(int(upper.sum() + lower.sum()))]
     x, dual, _ = _clarabel(P, q, rows, np.concatenate([u[equal], u[upper], -l[lower]]), cones, what)
@@ -73,12 +75,15 @@ def _polished(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The KKT system with the active rows as equalities, by regularised LU with iterative refinement."""
     z = A @ x
-    at_upper, at_lower = (u - z < y) | (l == u), (z - l < -y) & (l < u)
+    at_upper = (u - z < y) | (l == u)
+    at_lower = (z - l < -y) & (l < u)
     active = np.flatnonzero(at_upper | at_lower)
     target = np.where(at_upper, u, l)[active]
-    n, k = len(q), len(active)
+    n = len(q)
+    k = len(active)
     kkt = sp.csc_array(sp.block_array([[P, A[active].T], [A[active], None]]) if k else P)
-    rhs, solution = np.concatenate([-q, target]), np.concatenate([x, y[active]])
+    rhs = np.concatenate([-q, target])
+    solution = np.concatenate([x, y[active]])
     shift = 1e-9 * sp.diags_array(np.concatenate([np.ones(n), -np.ones(k)]))
     try:
         factor = sp.linalg.splu(sp.csc_matrix(kkt + shift))
@@ -95,7 +100,9 @@ def _polished(
 
 def _qp_error(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray) -> float:
     """The largest relative violation of feasibility, stationarity and complementarity."""
-    z, Px, Aty = A @ x, P @ x, A.T @ y
+    z = A @ x
+    Px = P @ x
+    Aty = A.T @ y
     primal = np.max(np.maximum(np.maximum(l - z, z - u), 0), initial=0.0) / (1 + _size(z))
     dual = _size(Px + q + Aty) / (1 + max(_size(Px), _size(q), _size(Aty)))
     with np.errstate(invalid="ignore"):
@@ -118,12 +125,17 @@ def conic_optimum(
     names, order = cones
     kinds = [getattr(clarabel, name)(*() if size is None else (size,)) for name, size in names]
     x, dual, slack = _clarabel(P, c, sp.csc_array(A[order]), b[order], kinds, what)
-    y, s = np.empty_like(dual), np.empty_like(slack)
+    y = np.empty_like(dual)
+    s = np.empty_like(slack)
     y[order], s[order] = dual, slack
-    Px, Ax, Aty = P @ x, A @ x, A.T @ y
+    Px = P @ x
+    Ax = A @ x
+    Aty = A.T @ y
     primal = _size(Ax + s - b) / (1 + max(_size(Ax), _size(s), _size(b)))
     stationary = _size(Px + c + Aty) / (1 + max(_size(Px), _size(c), _size(Aty)))
-    quadratic, linear, support = x @ Px, c @ x, b @ y
+    quadratic = x @ Px
+    linear = c @ x
+    support = b @ y
     gap = abs(quadratic + linear + support) / (1 + max(abs(quadratic), abs(linear), abs(support)))
     return Optimum(x, y, s, float(0.5 * quadratic + linear), float(max(primal, stationary, gap)))
 

@@ -170,7 +170,8 @@ def _solve_conics(P: Any, A: Any, cones: tuple, data: dict, first: int, accuracy
 
 
 def _solve_quadratics(P: np.ndarray, data: dict, first: int, accuracy: float) -> Optima:
-    rows, solve = zip(data["q"], _names(first), strict=False), symmetric_solver(P)
+    rows = zip(data["q"], _names(first), strict=False)
+    solve = symmetric_solver(P)
     return _stack([require(quadratic_optimum(P, solve, q, w), accuracy, w) for q, w in rows])
 
 
@@ -237,18 +238,21 @@ def _active_newton(family: Composite, parts: "_Parts", instance: Any, x: np.ndar
     moves with its argument, the prox's own value elsewhere. The best point and its relative residual."""
     t = 1 / family.lipschitz
     scale = 1 + float(np.max(np.abs(parts.gradient(jnp.zeros(family.n, family.dtype), instance))))
-    best, least = x, np.inf
+    best = x
+    least = np.inf
     for _ in range(50):
         gradient = np.asarray(parts.gradient(x, instance), np.float64)
         fixed, moves = (np.asarray(a, np.float64) for a in parts.prox(x - t * gradient))
         error = float(np.max(np.abs(x - fixed))) / (t * scale)
         if not error < least:
             break
-        best, least = x, error
+        best = x
+        least = error
         active = moves > 0.5
         hessian = parts.hessian(x, instance)
         step = fixed - x
-        inside, outside = np.ix_(active, active), np.ix_(active, ~active)
+        inside = np.ix_(active, active)
+        outside = np.ix_(active, ~active)
         # On the active coordinates prox(v) = v − shift, so the residual there is t(∇f + shift/t).
         rhs = (fixed - x)[active] / t - hessian[outside] @ step[~active]
         step[active] = symmetric_solver(hessian[inside])(rhs) if active.any() else 0.0

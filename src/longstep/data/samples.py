@@ -76,7 +76,10 @@ _Rows: TypeAlias = list[tuple[int, list[str]]]
 
 
 def _read_csv(path: Path, layout: Layout) -> _Read:
-    lines, parts, before, reader = [], [], 0, None
+    lines = []
+    parts = []
+    before = 0
+    reader = None
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header = ""
@@ -147,7 +150,8 @@ def _faults(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Iterato
             yield f"line {line} has {len(row)} cells, but the header has {len(names)}; {hint}"
             continue
         for j in places:
-            where, text = f"line {line}, column {names[j]!r}", row[j]
+            where = f"line {line}, column {names[j]!r}"
+            text = row[j]
             try:
                 if not np.isfinite(float(text.replace("_", "?"))):
                     yield f"{where}: {text!r} is not finite; correct it or remove the row"
@@ -223,7 +227,8 @@ def _real(name: str, file: Any) -> np.ndarray:
 
 def _labels(names: Sequence[str], layout: Layout) -> list[str]:
     """The columns to read: all that are needed, in the layout's order, then those that say an entry again."""
-    needed, counts = layout.columns, Counter(names)
+    needed = layout.columns
+    counts = Counter(names)
     if len(set(needed)) < len(needed):
         raise SamplesError("two entries of the parameters have the same name; rename one of the parameters")
     if missing := [label for label in needed if label not in counts]:
@@ -240,7 +245,8 @@ def _entry(label: str, layout: Layout) -> tuple[str, tuple[int, ...]] | None:
     match = re.fullmatch(r"(.*)\[(\d+(?:,\d+)*)\]", label)
     if match is None or match[1] not in layout.parameters:
         return None
-    index, shape = tuple(map(int, match[2].split(","))), layout.parameters[match[1]].shape
+    index = tuple(map(int, match[2].split(",")))
+    shape = layout.parameters[match[1]].shape
     if len(index) != len(shape) or any(i >= n for i, n in zip(index, shape, strict=True)):
         raise SamplesError(f"column {label!r} is no entry of the parameter {match[1]!r}, which has shape {shape}")
     return match[1], index

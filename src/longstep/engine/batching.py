@@ -14,7 +14,8 @@ from .._util.memory import available
 Solved = TypeVar("Solved")
 
 # On one CPU pieces that fit the cache beat one wide product; accelerators want width.
-_ON_CPU, _ON_ACCELERATORS = 512, 100_000
+_ON_CPU = 512
+_ON_ACCELERATORS = 100_000
 # A run holds so many copies of its state: the present, previous and best one, the safeguard's, and work space.
 _COPIES = 12
 
@@ -38,7 +39,8 @@ def divide(count: int, largest: int) -> list[tuple[int, int]]:
 
     All have one shape, and widths are rounded up so that few shapes are compiled, and to what the devices divide.
     """
-    side_by_side, devices = workers(), len(jax.devices())
+    side_by_side = workers()
+    devices = len(jax.devices())
     number = -(-count // largest)
     if count >= 128:
         number = -(-number // side_by_side) * side_by_side

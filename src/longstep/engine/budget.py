@@ -14,7 +14,8 @@ class Budget:
     def __init__(self, max_iter: int, steps: int | None, time_limit: float | None):
         if steps is not None and time_limit is not None:
             raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
-        self.fixed, self.max_iter = steps is not None, int(max_iter if steps is None else steps)
+        self.fixed = steps is not None
+        self.max_iter = int(max_iter if steps is None else steps)
         if not 0 <= self.max_iter <= MOST_STEPS:
             raise ValueError(f"the number of steps must not be negative or over {MOST_STEPS:,}, got {self.max_iter}")
 
@@ -27,7 +28,9 @@ class Clock:
     def __init__(self, limit: float | None):
         if limit is not None and not limit > 0:
             raise ValueError(f"time_limit must be positive seconds or None, got {limit}")
-        self.begin, self.limit, self.deadline = time.perf_counter(), limit, math.inf
+        self.begin = time.perf_counter()
+        self.limit = limit
+        self.deadline = math.inf
 
     def start(self) -> None:
         """Let the limit count from now, unless it already does."""

@@ -33,7 +33,8 @@ ACCURACY = 1e-9
 _CLOSE = 1e-12
 # Least eigenvalue of R, as a part of the largest, that needs no proximal term; and the term, as such a part, where none
 # was learned.
-_DEFINITE, PROXIMAL = 1e-7, 1e-4
+_DEFINITE = 1e-7
+PROXIMAL = 1e-4
 # A row is dependent on the active ones where what is left of it is below this part of it.
 DEPENDENT = 1e-9
 # Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
@@ -191,7 +192,8 @@ def _bounds(finish: Finish, instance: Any, center: Float[Array, "v *N"]) -> _Bou
 
 def _seeded(finish: Finish, y: Float[Array, " i"]) -> _Set:
     """The set of the rows that multipliers name, without those that depend on others."""
-    H, slots = finish.gram, finish.slots
+    H = finish.gram
+    slots = finish.slots
     named = jnp.nonzero(y, size=slots, fill_value=-1)[0].astype(jnp.int32)
 
     def add(slot, found: _Set) -> _Set:
@@ -236,16 +238,21 @@ def _left(found: _Set, slot: Any, wanted: Any) -> _Set:
     share = jnp.where(gone, 1.0, column / jnp.where(wanted, column[slot], 1.0))
     K = found.K - share[:, None] * column[None, :]
     K = K.at[:, slot].set(jnp.where(wanted, 0.0, K[:, slot]))
-    rows, side, y = jnp.where(gone, -1, found.rows), jnp.where(gone, 0, found.side), jnp.where(gone, 0.0, found.y)
+    rows = jnp.where(gone, -1, found.rows)
+    side = jnp.where(gone, 0, found.side)
+    y = jnp.where(gone, 0.0, found.y)
     return _Set(rows, side, y, K, found.changes, found.going)
 
 
 def _pivoted(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
     """Single changes of the set until no row is violated and no multiplier has the wrong sign."""
-    H, most = finish.gram, most_changes(finish.slots)
+    H = finish.gram
+    most = most_changes(finish.slots)
 
     def change(found: _Set) -> _Set:
-        rows, side, y = found.rows, found.side, found.y
+        rows = found.rows
+        side = found.side
+        y = found.y
         places = jnp.where(side != 0, rows, H.shape[0])
         off = bounds.off(rows, side)
         target = found.K @ off
@@ -291,7 +298,8 @@ def _refined(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]
     """v and the point of the set, by steps that correct what is left of its optimality conditions, judged as a user
     would."""
     e = finish.family.elimination
-    l, u = instance.l[e.others], instance.u[e.others]
+    l = instance.l[e.others]
+    u = instance.u[e.others]
     active = found.side != 0
 
     def at(values: Any, rows: Any) -> Any:
@@ -314,7 +322,8 @@ def _refined(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]
     v, y = jax.lax.fori_loop(0, corrections(finish.proximal), correct, (v, jnp.zeros_like(instance.level)))
     s = instance.level + e.A.mv(v)
     held = into(places, jnp.ones_like(found.K[0]))
-    state, form = CondensedState(v, jnp.where(held > 0, into(places, bound), s), y), Condensed()
+    state = CondensedState(v, jnp.where(held > 0, into(places, bound), s), y)
+    form = Condensed()
     point = form.extract(finish.family, instance, state)
     residuals = form.measure_point(finish.family, instance, point)
     return v, Outcome(point, residuals, residuals.violation(ACCURACY, ACCURACY) <= 1, found.changes)

@@ -20,7 +20,8 @@ from .solution import Solution
 from .stopping import Limits
 
 # Steps after which an active set is first taken from them, and for each unknown of a cone program's Newton steps.
-_ACTIVE, _NEWTON = 30, 4
+_ACTIVE = 30
+_NEWTON = 4
 # How many cone programs are taken out at a time.
 _WIDTH = 16
 
@@ -54,7 +55,8 @@ def can_finish(family: Any) -> bool:
         return family.n + family.m <= newton.MOST
     if not isinstance(family, QP):
         return False
-    rows, equalities = len(family.equality), int(np.sum(np.asarray(family.equality)))
+    rows = len(family.equality)
+    equalities = int(np.sum(np.asarray(family.equality)))
     return equalities < min(family.n, rows) and max(family.n, rows) <= finish.MOST
 
 
@@ -86,7 +88,8 @@ def finish_cost(family: Family, solution: Solution) -> np.ndarray:
         return np.maximum(changes, 0) * (family.n + family.m) / 3
     kinds = family.host.kinds
     inequality = ~(kinds.equality | kinds.is_free)
-    rows, free = int(inequality.sum()), family.n - int(kinds.equality.sum())
+    rows = int(inequality.sum())
+    free = family.n - int(kinds.equality.sum())
     active = np.count_nonzero(np.asarray(solution.y)[..., inequality], axis=-1)
     change = 6 * active**2 + 2 * rows * active + 2 * rows
     step = 2 * free**2 + 4 * rows * free
@@ -101,13 +104,16 @@ class Finisher:
 
     def __init__(self, family: Any, proximal: float):
         self.proximal = proximal
-        self.eager, self.axis = not isinstance(family, Conic), family.instance_axis
+        self.eager = not isinstance(family, Conic)
+        self.axis = family.instance_axis
         self._seek: Callable[[Any, Point], Outcome]
         if isinstance(family, Conic):
-            self.width, self._seek = _WIDTH, Newton(family).seek
+            self.width = _WIDTH
+            self._seek = Newton(family).seek
         else:
             made = Finish.of(family, proximal)
-            self.width, self._seek = made.width, functools.partial(finished, *flatten(made))
+            self.width = made.width
+            self._seek = functools.partial(finished, *flatten(made))
         self._compiled: set[int] = set()
 
     def compile(self, encoded: Any, point: Point, limits: Limits) -> None:
@@ -122,7 +128,8 @@ class Finisher:
         """The exact points of those that have them, within the tolerances too."""
         if running.ndim == 0:
             return _exact(self._seek(encoded, point), limits)
-        places, parts = np.flatnonzero(running), []
+        places = np.flatnonzero(running)
+        parts = []
         for begin in range(0, places.size, self.width):
             # Padded, so that one shape is compiled.
             chosen = places[np.minimum(np.arange(begin, begin + self.width), places.size - 1)]

@@ -16,7 +16,8 @@ from ..linalg.systems import ALWAYS, choose
 from ..schedules.lengths import block_lengths
 
 # Numbers that reverse mode keeps for a step of an instance, in units of n + m; measured, as is the share of the rest.
-_KEPT, _REST = 15, 1.25
+_KEPT = 15
+_REST = 1.25
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ def forecast(
     memory: 816 bytes for 51 steps, about 58.8 KiB while training
     """
     algorithm = default_algorithm(family) if algorithm is None else algorithm
-    n, m, size = family.n, family.m, family.dtype.itemsize
+    n = family.n
+    m = family.m
+    size = family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)
     one = numbers_kept(algorithm, family)
     longest = max(block_lengths(horizon, block), default=0)

@@ -23,7 +23,8 @@ class Key:
     """The structure of a solver as a static argument of jit: hashed once, equal for equal structures."""
 
     def __init__(self, structure: Any):
-        self.structure, self.hash = structure, hash(structure)
+        self.structure = structure
+        self.hash = hash(structure)
 
     @override
     def __hash__(self) -> int:

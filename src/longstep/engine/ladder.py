@@ -51,12 +51,16 @@ def _moved(problem: Problem, state: Any, climb: Climb, number: Any) -> Climb:
     ladder = problem.plan.ladder
     assert ladder is not None
     primal, dual = problem.algorithm.balance(problem.family, problem.instance, state, problem.residuals(state))
-    wanted, level = 0.5 * (primal - dual), jnp.maximum(primal, dual)
-    place, logs, last = climb.place, ladder.logs, ladder.last
+    wanted = 0.5 * (primal - dual)
+    level = jnp.maximum(primal, dual)
+    place = climb.place
+    logs = ladder.logs
+    last = ladder.last
     # The steady state itself is the rung with logarithm 0 of the first ladder.
     rung = jnp.where(place == problem.plan.H, ladder.first, place - problem.plan.H - 1)
     second = rung > last
-    low, high = jnp.where(second, last + 1, 0), jnp.where(second, logs.size - 1, last)
+    low = jnp.where(second, last + 1, 0)
+    high = jnp.where(second, logs.size - 1, last)
     target = logs[rung] + wanted
     index = jnp.arange(logs.size).reshape((-1,) + (1,) * place.ndim)
     gap = jnp.where((index >= low) & (index <= high), jnp.abs(logs.reshape(index.shape) - target), jnp.inf)
@@ -111,6 +115,7 @@ def _by_place(place: Int[Array, "*N"], make: Any, blank: Any) -> Any:
         here: Bool[Array, " N"] = place == k
         return jax.lax.cond(jnp.any(here), lambda: choose(here, make(k), found), lambda: found)
 
-    low, high = jnp.min(place), jnp.max(place)
+    low = jnp.min(place)
+    high = jnp.max(place)
     # Mostly all stand on one: then nothing is chosen.
     return jax.lax.cond(low == high, lambda: make(low), lambda: jax.lax.fori_loop(low, high + 1, one, blank))

@@ -101,7 +101,8 @@ def steps(
         state = steady(state)
         return state, observe(state)
 
-    start, guard = observe(state), watch(problem, state) if varying else None
+    start = observe(state)
+    guard = watch(problem, state) if varying else None
     if guard is None:
         state, early = jax.lax.scan(vary, state, first + jnp.arange(varying), length=varying)
     else:

@@ -31,7 +31,10 @@ MOST = 1000
 # Newton steps at most: on the right piece it takes a few.
 _STEPS = 40
 # The proximal term at first, at most, and by what it is multiplied after a step that brings ‖F‖ down and after others.
-_PROXIMAL, _MOST_PROXIMAL, _LESS, _MORE = 1e-2, 1e-1, 0.6, 4.0
+_PROXIMAL = 1e-2
+_MOST_PROXIMAL = 1e-1
+_LESS = 0.6
+_MORE = 4.0
 # A step after which ‖F‖ is so many times larger is not taken.
 _WORSE = 10.0
 # ‖F‖ of data of size one at which there is nothing left to gain.
@@ -42,7 +45,9 @@ class Newton:
     """Newton's method for the instances of a family in its working units."""
 
     def __init__(self, family: Conic):
-        self.n, self.family, self.cones = family.n, flatten(family), flatten(family.cones)
+        self.n = family.n
+        self.family = flatten(family)
+        self.cones = flatten(family.cones)
         self.P, self.A = (np.asarray(M.dense()) for M in (family.matrices.P, family.matrices.A))
 
     def seek(self, encoded: Any, point: Point) -> Outcome:
@@ -61,7 +66,9 @@ class Newton:
 
     def _search(self, z: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, int]:
         """The best of what Newton steps from z lead to, and how many they were."""
-        here, proximal, steps = self._conditions(z, b, c), _PROXIMAL, 0
+        here = self._conditions(z, b, c)
+        proximal = _PROXIMAL
+        steps = 0
         best = z, here.norm
         while best[1] > _CLOSE and steps < _STEPS:
             steps += 1
@@ -73,13 +80,15 @@ class Newton:
                 # Rounding: this is as good as it gets.
                 break
             if following is not None and after is not None and following.norm < _WORSE * here.norm:
-                z, here = after, following
+                z = after
+                here = following
             proximal = _LESS * proximal if better else min(_MORE * proximal, _MOST_PROXIMAL)
             best = min(best, (z, here.norm), key=lambda pair: pair[1])
         return best[0], steps
 
     def _conditions(self, z: np.ndarray, b: np.ndarray, c: np.ndarray) -> "_Conditions":
-        x, v = z[: self.n], z[self.n :]
+        x = z[: self.n]
+        v = z[self.n :]
         y, D = (np.asarray(part) for part in _projected(*self.cones, v))
         F = np.concatenate([self.P @ x + self.A.T @ y + c, self.A @ x + y - v - b])
         return _Conditions(F, np.nan_to_num(D, posinf=0.0, neginf=0.0), float(np.linalg.norm(F)))
@@ -122,7 +131,9 @@ def _projected(key: Key, leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, A
 def _end(key: Key, leaves: tuple, encoded: Any, z: Float[Array, "nm *N"], steps: Any) -> Outcome:
     """The points of (x, v) in the user's units, and how good they are."""
     family: Conic = jax.tree.unflatten(key.structure, leaves)
-    instance, s, n = family.decode(encoded), family.matrices.scaling, family.n
+    instance = family.decode(encoded)
+    s = family.matrices.scaling
+    n = family.n
     dual = family.cones.project_dual(z[n:])
     x, y, slack = (instance.size * part for part in (z[:n], dual, dual - z[n:]))
     point = Point(x * along(s.d, x), y * along(s.e, y), slack / along(s.e, slack))

@@ -157,12 +157,14 @@ def make_plan(
     table, plain = _places(schedule, rungs)
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
     if not factored:
-        which, factors = np.zeros(plain.size, int), None
+        which = np.zeros(plain.size, int)
+        factors = None
     else:
         kept = _kept_precision(algorithm, family, schedule, precision)
         tolerance = algorithm.solve_tolerance(float(np.finfo(family.dtype).eps))
         pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
-        errors, own = np.array([float(e) for _, e in pairs])[which], len(schedule) + 1
+        errors = np.array([float(e) for _, e in pairs])[which]
+        own = len(schedule) + 1
         refinements = refinements_for(float(errors[:own].max()), tolerance)
         if rungs is not None and (bad := errors[own:] ** (refinements + 1) > tolerance).any():
             # A rung must not be singular where the schedule is not, nor cost all others a refinement.
@@ -232,7 +234,10 @@ def _factors(
 
 
 # Neighbouring rungs differ by this factor, and reach so many to both sides; large families have fewer.
-_RATIO, _REACH, _REACH_OF_LARGE, _LARGE = 5.0, 4, 2, 500
+_RATIO = 5.0
+_REACH = 4
+_REACH_OF_LARGE = 2
+_LARGE = 500
 
 
 @dataclass(frozen=True)
@@ -248,12 +253,14 @@ class _Rungs:
 
     def without(self, bad: np.ndarray) -> "_Rungs | None":
         """The rungs on both sides of the steady state's up to the first bad one; likewise of the fallback's."""
-        parts, start = [], 0
+        parts = []
+        start = 0
         for middle, end in ((self.first, self.last), (self.second, self.logs.size - 1)):
             if middle is None or bad[middle]:
                 parts.append(np.zeros(0, int))
             else:
-                low, high = middle, middle
+                low = middle
+                high = middle
                 while low > start and not bad[low - 1]:
                     low -= 1
                 while high < end and not bad[high + 1]:
@@ -280,7 +287,8 @@ class _Rungs:
 
 def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs | None:
     """Multiples of the steady penalties, then of the fallback's where these are others; None without penalties."""
-    steady, usual = schedule.steady, schedule.fallback
+    steady = schedule.steady
+    usual = schedule.fallback
     if usual is None:
         usual = {h.name: h.default for h in algorithm.hyperparameters(family)}
     if algorithm.scaled(family, steady, 2.0) == steady:

@@ -51,13 +51,15 @@ def walk(
     if attempts is not None and clock.limit is not None and not attempts.finisher.eager:
         # What may take long is not begun against a clock.
         attempts = None
-    progress, exact = jitted.opened(key, leaves, encoded, start, limits), None
+    progress = jitted.opened(key, leaves, encoded, start, limits)
+    exact = None
     # No step yet: this compiles, where it must, before the clock is started.
     progress = jitted.advanced(key, leaves, encoded, progress, limits, first, 0)
     if clock.limit is not None and attempts is not None:
         attempts.finisher.compile(encoded, jitted.reached(key, leaves, encoded, progress), limits)
     clock.start()
-    k, attempt = 0, None if attempts is None else attempts.first
+    k = 0
+    attempt = None if attempts is None else attempts.first
     chunk = max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), _CHUNK)
     while np.any(running := np.asarray(progress.status) == Status.RUNNING):
         if attempts is not None and k == attempt:

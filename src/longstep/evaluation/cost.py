@@ -72,7 +72,9 @@ def solver_cost(
     first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
     if timed:
         first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
-    status, steps, seconds = np.array(first.status), _steps(solver, first), first.time
+    status = np.array(first.status)
+    steps = _steps(solver, first)
+    seconds = first.time
     # A batch takes as long as its slowest instance: those go on by themselves, from the start. As many as before, some
     # of them twice: to compile another shape takes longer than that.
     left = np.flatnonzero(status == Status.ITERATION_LIMIT)
@@ -120,8 +122,10 @@ def _osqp(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> li
 
     # It reads the numbers of an update as they lie in memory, whatever their strides.
     data = {name: np.ascontiguousarray(values) for name, values in data.items()}
-    solver, found = osqp.OSQP(), []
-    P, A = sp.csc_matrix(sp.triu(family.P)), sp.csc_matrix(family.A)
+    solver = osqp.OSQP()
+    found = []
+    P = sp.csc_matrix(sp.triu(family.P))
+    A = sp.csc_matrix(family.A)
     first = {name: data[name][0] for name in ("q", "l", "u")}
     solver.setup(P, A=A, **first, eps_abs=eps, eps_rel=eps, max_iter=most, verbose=False, warm_starting=False)
     for q, l, u in zip(data["q"], data["l"], data["u"], strict=True):
@@ -138,7 +142,8 @@ def _scs(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> lis
 
     given = {"P": sp.csc_matrix(sp.triu(family.P)), "A": sp.csc_matrix(family.A), "b": data["b"][0], "c": data["c"][0]}
     options = {"eps_abs": eps, "eps_rel": eps, "max_iters": most, "verbose": False}
-    solver, found = scs.SCS(given, family.cones.scs(), **options), []
+    solver = scs.SCS(given, family.cones.scs(), **options)
+    found = []
     for b, c in zip(data["b"], data["c"], strict=True):
         solver.update(b, c)
         begin = time.perf_counter()
@@ -182,7 +187,8 @@ class Costs:
         advice += f". To {tolerance_text(mine[-1].eps)} it takes {_counted(mine[-1])}"
         if len(self.names) == 1:
             return f"{advice}."
-        faster, ours = "", mine[-1].seconds
+        faster = ""
+        ours = mine[-1].seconds
         for package in packages:
             theirs = self.of(package)[-1].seconds
             if theirs < ours:

@@ -102,7 +102,8 @@ class Evaluation:
         None where it never is.
         """
         curve = self.geometric_mean if curve is None else curve
-        below, above = np.flatnonzero(curve <= tolerance), np.flatnonzero(~(curve <= tolerance))
+        below = np.flatnonzero(curve <= tolerance)
+        above = np.flatnonzero(~(curve <= tolerance))
         first = int(below[0]) if below.size else None
         stays = 0 if not above.size else int(above[-1]) + 1
         return first, stays if stays < len(curve) else None
@@ -186,7 +187,8 @@ def evaluate(
     metric = default_metric(split) if metric is None else metric
     label, measure, function = resolve_metric(metric, split)
     # Iterations on the leading axis: statistics take one after the other.
-    values, safe = _table((iterations + 1, count)), np.zeros(count, bool)
+    values = _table((iterations + 1, count))
+    safe = np.zeros(count, bool)
     width = -(-count // -(-count // chunk))
     with Bar(f"evaluating {name or method.name}", count, progress) as advance:
         for begin in range(0, count, width):

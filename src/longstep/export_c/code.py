@@ -60,9 +60,14 @@ class _Single(Generated):
     """A solver with a ladder whose rungs are those that single precision has factors for."""
 
     def __init__(self, solver: Generated):
-        self.family, self.algorithm, self.schedule = solver.family, solver.algorithm, solver.schedule
-        self.seen, self.ladder, self._solver = solver.seen, solver.ladder, solver
-        self.finish, self.proximal = None, solver.proximal
+        self.family = solver.family
+        self.algorithm = solver.algorithm
+        self.schedule = solver.schedule
+        self.seen = solver.seen
+        self.ladder = solver.ladder
+        self._solver = solver
+        self.finish = None
+        self.proximal = solver.proximal
         guard = solver.plan.safeguard
         work = self.algorithm.prepare_family(self.family.astype("float32"))
         rule = None if guard is None else guard.rule
@@ -151,7 +156,8 @@ def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int
     n, rows = (emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0]))
     if problem.condensed is not None:
         return _condensed_memory(problem, problem.condensed, width, spare_vectors)
-    spare, judged = 3 * (problem.n if spare_vectors else 1), 2 * 9 + 6
+    spare = 3 * (problem.n if spare_vectors else 1)
+    judged = 2 * 9 + 6
     if problem.cones is None:
         state = 2 * n + 3 * rows
         reals = n + 2 * rows + 2 * state + (n + 2 * rows) + 2 * rows + 2 * n + spare + judged

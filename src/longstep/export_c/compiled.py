@@ -33,7 +33,9 @@ class CompiledSolver:
     """
 
     def __init__(self, solver: Any, precision: str, method: str, cache: "str | Path | bool"):
-        self.solver, self.family, self.precision = solver, solver.family, precision
+        self.solver = solver
+        self.family = solver.family
+        self.precision = precision
         self.code: Code = write_code(solver, "longstep", precision, method)
         self.library = Library(shared_library(self.code, cache), self.code)
         self._inputs = Inputs(self.family, self.code.problem, self.library.dtype)
@@ -209,9 +211,11 @@ class CompiledSolver:
 
     def _timed(self, slot: Slot, start: int | None, clock: Clock) -> None:
         """A solve in chunks of steps that are short against any sensible limit, with a look at the clock between."""
-        library, settings = self.library, slot.settings
+        library = self.library
+        settings = slot.settings
         clock.start()
-        chunk, left = max(settings.check_every, 20), settings.max_iter
+        chunk = max(settings.check_every, 20)
+        left = settings.max_iter
         status = library.begin(slot.work, slot.settings_at, slot.parameter_at, start)
         while status == Status.RUNNING and left > 0 and not clock.over():
             status = library.advance(slot.work, slot.settings_at, chunk)
@@ -223,7 +227,8 @@ class CompiledSolver:
         return slot.load_start(self.solver._start(warm, ()))
 
     def _starts(self, warm: "Solution | Point", count: int) -> list[np.ndarray | None]:
-        point, dtype = self.solver._start(warm, (count,)), self.library.dtype
+        point = self.solver._start(warm, (count,))
+        dtype = self.library.dtype
         # The solver has instances on the last axis.
         return [None if a is None else np.ascontiguousarray(a.T, dtype) for a in (point.x, point.y, point.s)]
 
@@ -258,7 +263,8 @@ class CompiledSolver:
 
     def _rays(self, slot: Slot, status: int) -> tuple[np.ndarray, np.ndarray]:
         """The certificate of the slot's last solve, and NaN for the other one."""
-        x, y = np.zeros(self.library.n, self.library.dtype), np.zeros(self.library.rows, self.library.dtype)
+        x = np.zeros(self.library.n, self.library.dtype)
+        y = np.zeros(self.library.rows, self.library.dtype)
         self.library.ray(slot.work, x.ctypes.data, y.ctypes.data)
         (y if status == Status.DUAL_INFEASIBLE else x)[:] = np.nan
         return x, y[: self.library.m]

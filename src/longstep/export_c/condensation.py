@@ -19,7 +19,8 @@ _CONDITION = 1e4
 _ROUNDING = 1e-13
 # Up to this condition number of the equalities, their multipliers come from a sparse factor of EE'; with one refinement
 # beyond the second one.
-_WELL, _VERY_WELL = 1e5, 1e2
+_WELL = 1e5
+_VERY_WELL = 1e2
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,16 @@ class Condensation:
         """The same with the coordinates in another order."""
         if (order == np.arange(self.free)).all():
             return self
-        A, inner, level, alike = self.A[:, order], self.inner, self.data["level"], 0
+        A = self.A[:, order]
+        inner = self.inner
+        level = self.data["level"]
+        alike = 0
         if self.alike == self.free:
             rows = np.concatenate([order, np.arange(self.free, len(A))])
-            A, inner, level, alike = A[rows], inner[rows], _rows(level, rows), self.alike
+            A = A[rows]
+            inner = inner[rows]
+            level = _rows(level, rows)
+            alike = self.alike
         return dataclasses.replace(
             self,
             N=self.N[:, order],
@@ -104,9 +111,12 @@ def _rows(vector: Vector, rows: np.ndarray) -> Vector:
 
 def condense(problem: Any) -> Condensation:
     """Choose coordinates and orders for a problem in all its unknowns and rows."""
-    P, A = problem.P.toarray(), problem.A.toarray()
-    equalities, others = np.flatnonzero(problem.equality), np.flatnonzero(~problem.equality)
-    E, C = A[equalities], A[others]
+    P = problem.P.toarray()
+    A = problem.A.toarray()
+    equalities = np.flatnonzero(problem.equality)
+    others = np.flatnonzero(~problem.equality)
+    E = A[equalities]
+    C = A[others]
     N, Y = solutions(E)
     apart = None if N.shape[1] + len(E) == len(P) else np.eye(len(E)) - E @ Y
     definite = small_shift(N.T @ P @ N, C @ N) == 0
@@ -114,14 +124,18 @@ def condense(problem: Any) -> Condensation:
     T, taken = _coordinates(N, C @ N) if definite else (np.eye(N.shape[1]), np.zeros(0, int))
     inner = np.concatenate([taken, np.setdiff1d(np.arange(len(C)), taken)]).astype(int)
     order, normal = _normal(E) if apart is None and len(E) else (np.arange(len(E)), None)
-    E, Y, apart = E[order], Y[:, order], None if apart is None else apart[order][:, order]
-    equalities, C = equalities[order], C[inner]
+    E = E[order]
+    Y = Y[:, order]
+    apart = None if apart is None else apart[order][:, order]
+    equalities = equalities[order]
+    C = C[inner]
     # Where a small shift is all that keeps directions apart, rounding stays too.
     N = _trimmed(N @ T) if definite else N
     rows = _trimmed(C @ N) if definite else C @ N
     rows[: taken.size] = np.eye(N.shape[1])[: taken.size]
     reduced = N.T @ P @ N
-    q, l = problem.data["q"], problem.data["l"]
+    q = problem.data["q"]
+    l = problem.data["l"]
     data = {
         "still": _mapped([(Y, l, equalities)]),
         "cost": _mapped([(N.T, q, np.arange(len(P))), (N.T @ P @ Y, l, equalities)]),
@@ -150,20 +164,23 @@ def _coordinates(N: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     _, R, pivots = scipy.linalg.qr(A.T, mode="economic", pivoting=True) if A.size else (None, np.zeros((0, 0)), [])
     sizes = np.abs(np.diag(R))
     rank = int((sizes > 1e-9 * sizes.max(initial=0.0)).sum())
-    backward, forward = np.arange(len(A))[::-1], np.arange(len(A))
+    backward = np.arange(len(A))[::-1]
+    forward = np.arange(len(A))
     for rows in (np.asarray(pivots, int)[:rank], _independent(A, backward, rank), _independent(A, forward, rank)):
         if rows.size == 0 or np.linalg.cond(A[rows]) > _CONDITION:
             continue
         T = np.hstack([np.linalg.pinv(A[rows]), scipy.linalg.null_space(A[rows])])
         numbers = _entries(N @ T) + (len(A) - rows.size) * rows.size
         if numbers < least:
-            best, least = (T, rows), numbers
+            best = (T, rows)
+            least = numbers
     return best
 
 
 def _independent(A: np.ndarray, order: np.ndarray, rank: int) -> np.ndarray:
     """Rows in this order, each of which is well apart from the span of those before it."""
-    taken, basis = [], np.zeros((0, A.shape[1]))
+    taken = []
+    basis = np.zeros((0, A.shape[1]))
     for row in order:
         left = A[row] - basis.T @ (basis @ A[row])
         left -= basis.T @ (basis @ left)
@@ -203,7 +220,8 @@ def _mapped(terms: list[tuple[np.ndarray, Vector, np.ndarray]]) -> Vector:
 
 def _bounds(problem: Any, N: np.ndarray, P: np.ndarray, Y: np.ndarray, C: np.ndarray, eq: Any, inner: Any) -> dict:
     """So large, in the user's units, is at most what v and y of size one give; and N'(a slope) for a slope of one."""
-    d, e = problem.d, problem.e
+    d = problem.d
+    e = problem.e
     sums = lambda M: float(np.abs(M).sum(axis=1).max(initial=0.0))  # noqa: E731
     return {
         "W_OF_V": sums(d[:, None] * N),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 # Shorter vectors stay as they are: on small machines memory counts more.
-_LONG, _LINE = 64, 64
+_LONG = 64
+_LINE = 64
 
 
 def vector_length(count: int, width: int) -> int:
@@ -84,7 +85,8 @@ def integers(kind: str, name: str, values: Any) -> str:
 def _array(kind: str, name: str, texts: Sequence[str]) -> str:
     # C has no arrays without entries.
     texts = texts or ["0"]
-    lines, line = [], ""
+    lines = []
+    line = ""
     for text in texts:
         if len(line) + len(text) > 110:
             lines.append(line)

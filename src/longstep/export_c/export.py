@@ -18,7 +18,8 @@ from .code import Code, check_prefix, write_code
 from .problem import Generated
 from .texts import SURROUNDINGS, surroundings
 
-_MANIFEST, _VERSION = "manifest.json", 1
+_MANIFEST = "manifest.json"
+_VERSION = 1
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def factorize_blocks(K: Float[np.ndarray, "n n"], blocks: Blocks) -> list[Piece]
     whole = len(blocks.rows) == 1
     pieces = []
     for s, rows in enumerate(blocks.rows):
-        a, b = blocks.start[s], blocks.start[s + 1]
+        a = blocks.start[s]
+        b = blocks.start[s + 1]
         L = root[a:b, a:b]
         if blocks.diagonal[s] or b - a == 1:
             own = np.diag(L)
@@ -57,6 +58,7 @@ def solve_error(K: Float[np.ndarray, "n n"], blocks: Blocks, pieces: list[Piece]
     for s, piece in enumerate(rounded):
         x[blocks.rows[s]] -= piece.C @ x[blocks.start[s] : blocks.start[s + 1]]
     for s, piece in reversed(list(enumerate(rounded))):
-        a, b = blocks.start[s], blocks.start[s + 1]
+        a = blocks.start[s]
+        b = blocks.start[s + 1]
         x[a:b] = piece.times_M(x[a:b]) - piece.C.T @ x[blocks.rows[s]]
     return float(np.abs(K @ x.astype(np.float64) - np.eye(len(K))).max())

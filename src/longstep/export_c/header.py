@@ -15,7 +15,8 @@ def header_source(problem: Problem, precision: str, least_eps: float, spare: boo
     features = {"LADDER": problem.rungs is not None, "FINISH": problem.finish is not None}
     width = 8 if precision == "double" else 4
     semidefinite = () if problem.cones is None else problem.cones.semidefinite
-    m, rows = problem.constraints, problem.A.shape[0]
+    m = problem.constraints
+    rows = problem.A.shape[0]
     sizes = {
         "UNKNOWNS": problem.n,
         "CONSTRAINTS": m,
@@ -96,12 +97,10 @@ def _names(problem: Problem) -> str:
     """Where named parameters and variables lie."""
     if problem.layout is None:
         return ""
-    layout, lines, offset, taken = (
-        problem.layout,
-        ["/* Parameters, by name: where they begin in the parameter."],
-        0,
-        set(),
-    )
+    layout = problem.layout
+    lines = ["/* Parameters, by name: where they begin in the parameter."]
+    offset = 0
+    taken = set()
     lines.append(
         " * Arrays are stored by rows, symmetric matrices as upper triangles, diagonal and sparse ones as entries. */"
     )

@@ -17,11 +17,15 @@ class Inputs:
     """
 
     def __init__(self, family: Any, problem: Problem, dtype: np.dtype):
-        self.family, self.mapped, self.size, self.dtype = family, problem.mapped, problem.size, dtype
+        self.family = family
+        self.mapped = problem.mapped
+        self.size = problem.size
+        self.dtype = dtype
         self.names = list(problem.data)
         layout = family.layout
         self.plain = layout is not None and all(_plain(block) for block in layout.parameters.values())
-        self.places, begin = [], 0
+        self.places = []
+        begin = 0
         for block in () if layout is None else layout.parameters.values():
             self.places.append((block.name, block.shape, slice(begin, begin + block.first.size)))
             begin += block.first.size

@@ -9,7 +9,8 @@ import numpy as np
 from .code import Code
 
 # `<prefix>_status` has the values of `Status`, and two more.
-BAD_INPUT, BAD_TOLERANCE = 7, 8
+BAD_INPUT = 7
+BAD_TOLERANCE = 8
 
 
 class Start(ctypes.Structure):
@@ -40,14 +41,19 @@ class Library:
         double = code.precision == "double"
         self.dtype = np.dtype(np.float64 if double else np.float32)
         self.settings_type = _settings_type(ctypes.c_double if double else ctypes.c_float)
-        self.n, self.m, self.size = code.problem.n, code.problem.constraints, code.problem.size
+        self.n = code.problem.n
+        self.m = code.problem.constraints
+        self.size = code.problem.size
         self.rows = max(self.m, 1)
         self.reals = self.n + 2 * self.rows + 3
         # Status, iterations, safeguarded and outside, and with a finish the changes.
         self.integers = 4 if code.problem.finish is None else 5
-        n, m, rows = self.n, self.m, self.rows
+        n = self.n
+        m = self.m
+        rows = self.rows
         self.cuts = slice(0, n), slice(n, n + m), slice(n + rows, n + rows + m), n + 2 * rows
-        self.path, pointer = path, ctypes.c_void_p
+        self.path = path
+        pointer = ctypes.c_void_p
         # Kept: the functions live as long as the library does.
         self._library = library = ctypes.CDLL(str(path))
         arguments = {
@@ -60,7 +66,8 @@ class Library:
         }
         for name, types in arguments.items():
             function = getattr(library, f"{code.prefix}_{name}")
-            function.argtypes, function.restype = types, None if name in ("solve_many", "ray") else ctypes.c_int
+            function.argtypes = types
+            function.restype = None if name in ("solve_many", "ray") else ctypes.c_int
             setattr(self, name, function)
         sizes = [getattr(library, f"{code.prefix}_{name}") for name in ("workspace_bytes", "result_bytes")]
         for function in sizes:
@@ -128,6 +135,7 @@ class Slot:
 
 def _settings_type(real: Any) -> Any:
     """`<prefix>_settings`."""
-    reals, integers = ("eps_abs", "eps_rel", "eps_infeasible"), ("max_iter", "check_every", "steps")
+    reals = ("eps_abs", "eps_rel", "eps_infeasible")
+    integers = ("max_iter", "check_every", "steps")
     fields = [*((name, real) for name in reals), *((name, ctypes.c_int32) for name in integers)]
     return type("Settings", (ctypes.Structure,), {"_fields_": fields})

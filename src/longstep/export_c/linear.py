@@ -18,9 +18,13 @@ METHODS = ("auto", "sparse", "blocks", "inverse")
 LANES = {"double": 4, "float": 8}
 # A block's own overhead and that of an indexed row, in multiplications of a long product; and what an entry of
 # column-wise LDLᵀ costs, where every number is loaded, multiplied and stored alone, and a column.
-_BLOCK, _ROW, _ENTRY, _COLUMN = 20.0, 2.0, 4.0, 6.0
+_BLOCK = 20.0
+_ROW = 2.0
+_ENTRY = 4.0
+_COLUMN = 6.0
 # Blocks have functions of their own, a few hundred bytes for each shape.
-_MOST_SHAPES, _MOST_BLOCKS = 64, 600
+_MOST_SHAPES = 64
+_MOST_BLOCKS = 600
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ def linear_system(problem: Problem, method: str, precision: str) -> Linear:
     matrices = [K[blocks.order][:, blocks.order].toarray() for K in map(problem.gram, range(len(problem.shift)))]
     pieces = [factorize_blocks(K, blocks) for K in matrices]
     system = _by_columns(blocks, pieces) if name == "sparse" else _in_blocks(blocks, pieces, precision, name)
-    dtype, error = np.dtype(np.float64 if precision == "double" else np.float32), 0.0
+    dtype = np.dtype(np.float64 if precision == "double" else np.float32)
+    error = 0.0
     for K, piece, weights in zip(matrices, pieces, problem.weights, strict=True):
         error = max(error, solve_error(K, blocks, piece, dtype) * max(1.0, float(weights.max(initial=1.0))))
     # The rule of the solver's own cached inverses.
@@ -64,7 +69,8 @@ def linear_system(problem: Problem, method: str, precision: str) -> Linear:
 
 def _choice(pattern: sp.csr_array, method: str, precision: str) -> tuple[str, Blocks]:
     """The method and its blocks."""
-    costs, n = Costs(_BLOCK, _ROW, LANES[precision]), pattern.shape[0]
+    costs = Costs(_BLOCK, _ROW, LANES[precision])
+    n = pattern.shape[0]
     whole = one_block(n)
     if method == "inverse":
         return method, whole
@@ -90,7 +96,8 @@ def _diagonal(problem: Problem) -> Linear:
 
 
 def _by_columns(blocks: Blocks, factors: list[list[Piece]]) -> Linear:
-    first, n = np.cumsum([0, *(r.size for r in blocks.rows)]), len(blocks.rows)
+    first = np.cumsum([0, *(r.size for r in blocks.rows)])
+    n = len(blocks.rows)
     values = [np.concatenate([piece.C.ravel() for piece in f] + [piece.M.ravel() for piece in f]) for f in factors]
     code = (
         f"#define L_ENTRIES {first[-1]}\n"
@@ -112,7 +119,8 @@ def _in_blocks(blocks: Blocks, factors: list[list[Piece]], precision: str, name:
 
 def _packed(piece: Piece, lanes: int) -> np.ndarray:
     """C, then M and −C', by padded columns; a diagonal M comes last."""
-    C, M = piece.C, piece.M
+    C = piece.C
+    M = piece.M
     if M.ndim == 1:
         return np.concatenate([_padded(C, lanes), _padded(-C.T, lanes), M])
     return np.concatenate([_padded(C, lanes), _padded(np.hstack([M, -C.T]), lanes)])
@@ -127,7 +135,10 @@ def _padded(matrix: np.ndarray, lanes: int) -> np.ndarray:
 
 def _block_code(blocks: Blocks, lanes: int) -> str:
     """A function for each shape of a block, and `solve`, which calls them in order."""
-    forward, backward, place, at = [], [], 0, 0
+    forward = []
+    backward = []
+    place = 0
+    at = 0
     for s, (j, r, diagonal) in enumerate(blocks.shapes):
         arguments = f"b, {blocks.start[s]}, below + {at}"
         if r:

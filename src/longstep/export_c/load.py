@@ -23,7 +23,8 @@ def condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, precisio
     text, body = _qp_data(problem, rows, np.arange(problem.n), "i", precision)
     for name, vector in c.data.items():
         tables, statements = _affine(name, vector, precision)
-        text, body = text + tables, body + statements
+        text = text + tables
+        body = body + statements
     if problem.checks:
         text += emit.part("condensed_load.c")
     return text + _HEAD + body + _end(problem)
@@ -49,7 +50,8 @@ def _qp_data(problem: Problem, rows: np.ndarray, order: np.ndarray, place: str, 
     """The tables and the statements for q, l and u; entry i of q is that of the unknown `place`."""
     if problem.mapped:
         return _mapped(problem, {"q": order, "l": rows, "u": rows}, precision)
-    n, m = problem.n, problem.constraints
+    n = problem.n
+    m = problem.constraints
     return emit.part("bound.c"), (
         f"    for (int32_t i = 0; i < {n}; ++i) work->q[i] = parameter[{place}] / one_over_dc[i];\n"
         "    for (int32_t i = 0; i < ROWS; ++i) {\n"
@@ -69,7 +71,8 @@ def _mapped(problem: Problem, places: dict[str, np.ndarray], precision: str) -> 
         at = places[name]
         chosen = Vector(vector.offset[at], sp.csr_array(vector.matrix[at]), vector.scale[at])
         tables, statements = _affine(name, chosen, precision)
-        text, body = text + tables, body + statements
+        text = text + tables
+        body = body + statements
     return text, body
 
 

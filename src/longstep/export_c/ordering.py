@@ -75,7 +75,8 @@ def one_block(n: int) -> Blocks:
 
 def columns_alone(pattern: sp.csr_array) -> Blocks:
     """Blocks of one column, in minimum degree order: sparse LDLᵀ with the fewest numbers."""
-    order, n = minimum_degree(pattern), pattern.shape[0]
+    order = minimum_degree(pattern)
+    n = pattern.shape[0]
     return Blocks(order, np.arange(n + 1), eliminated(pattern, order), [False] * n)
 
 
@@ -125,7 +126,8 @@ def merged(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) ->
     members = [[j] for j in range(n)]
     owner = np.arange(n)
     rows = [r.size for r in below]
-    alive, diagonal = np.ones(n, bool), np.zeros(n, bool)
+    alive = np.ones(n, bool)
+    diagonal = np.zeros(n, bool)
     for group in _alike(below, parent, costs.vector):
         members[group[-1]], diagonal[group[-1]] = group, True
         owner[group], alive[group[:-1]] = group[-1], False
@@ -136,7 +138,8 @@ def merged(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) ->
             if not alive[j] or parent[j] < 0:
                 continue
             p = _find(owner, parent[j])
-            a, b = len(members[j]), len(members[p])
+            a = len(members[j])
+            b = len(members[p])
             if costs(a + b, rows[p]) < costs(a, rows[j], diagonal[j]) + costs(b, rows[p]):
                 members[p] = members[j] + members[p]
                 owner[j], alive[j], changed = p, False, True
@@ -165,7 +168,8 @@ def _arranged(order: np.ndarray, below: list, tops: list, members: list, parents
     children: dict[int, list[int]] = {}
     for top, parent in zip(tops, parents, strict=True):
         children.setdefault(parent, []).append(top)
-    sequence, stack = [], list(reversed(children.get(-1, [])))
+    sequence = []
+    stack = list(reversed(children.get(-1, [])))
     while stack:
         top = stack.pop()
         sequence.append(top)

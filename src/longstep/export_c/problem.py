@@ -125,7 +125,8 @@ class Problem:
 
 def problem_of(solver: Generated) -> Problem:
     """The plain data of a solver; algorithms and families that C code is not written for are refused."""
-    family, algorithm = solver.family, solver.algorithm
+    family = solver.family
+    algorithm = solver.algorithm
     back_end = _BACK_ENDS.get(algorithm.own("c_back_end"))
     if back_end is not None:
         return back_end(solver, family)
@@ -139,12 +140,16 @@ def problem_of(solver: Generated) -> Problem:
 
 
 def _common(solver: Generated, family: Any, working: Any = None) -> dict[str, Any]:
-    plan, matrices = solver.plan, family.matrices
-    scaling, host = matrices.scaling, family.host
-    d, c = np.asarray(scaling.d, np.float64), float(scaling.c)
+    plan = solver.plan
+    matrices = family.matrices
+    scaling = matrices.scaling
+    host = family.host
+    d = np.asarray(scaling.d, np.float64)
+    c = float(scaling.c)
     guard = plan.safeguard
     D = sp.diags_array(d)
-    seen, layout = solver.seen, family.layout
+    seen = solver.seen
+    layout = family.layout
     theta = {name: np.asarray(values, np.float64) for name, values in plan.theta.items()}
     which = np.asarray(plan.which)
     metric = None if plan.metric is None else np.asarray(solver.schedule.metric, np.float64)
@@ -211,11 +216,14 @@ def _systems(
 
 def _qp(solver: Generated, family: QP, working: Any = None) -> Problem:
     """`working` is the family as the steps want it, where that is another."""
-    common, kinds, algorithm = _common(solver, family, working), family.host.kinds, solver.algorithm
+    common = _common(solver, family, working)
+    kinds = family.host.kinds
+    algorithm = solver.algorithm
     assert isinstance(algorithm, Splitting)
     rows = kinds.bounded
     equality = np.asarray(family.equality)
-    E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
+    E = sp.diags_array(common["e"])
+    D = sp.diags_array(common["d"])
     free = family.matrices.free
     fixed = None if free is None else _clean(algorithm.free_weight * np.asarray(free.dense(), np.float64))
     scales = {"q": common["c"] * common["d"], "l": common["e"], "u": common["e"]}
@@ -248,10 +256,12 @@ def _condensed(solver: Generated, family: QP) -> Problem:
 
 
 def _conic(solver: Generated, family: Conic) -> Problem:
-    common, cones = _common(solver, family), family.cones
+    common = _common(solver, family)
+    cones = family.cones
     _check_cones(cones)
     equality = cones.equalities
-    E, D = sp.diags_array(common["e"]), sp.diags_array(common["d"])
+    E = sp.diags_array(common["e"])
+    D = sp.diags_array(common["d"])
     everything = np.arange(family.m)
     places = {"b": everything, "c": np.arange(family.n)}
     data, size = _data(family, {"b": common["e"], "c": common["d"]}, places)
@@ -292,13 +302,16 @@ def _check_cones(cones: Cones) -> None:
 
 def _data(family: Any, scales: dict, places: dict) -> tuple[dict[str, Vector], int]:
     """The map from the parameter to each of the data; without a map the parameter is all of the data in a row."""
-    host, parameter, data = family.host, family.parameter, {}
+    host = family.host
+    parameter = family.parameter
+    data = {}
     lengths = {name: family.n if name in ("q", "c") else family.m for name in scales}
     mapped = family.mapped is not None
     size = parameter.size if mapped else sum(lengths.values())
     begin = 0
     for name, scale in scales.items():
-        rows, length = places[name], lengths[name]
+        rows = places[name]
+        length = lengths[name]
         if mapped:
             base = np.zeros(length) if host.values[name] is None else host.values[name]
             matrix = parameter.matrices.get(name, sp.csr_array((length, size)))

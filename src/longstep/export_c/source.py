@@ -99,7 +99,8 @@ def _metric(problem: Problem, order: np.ndarray, precision: str) -> str:
     """The metric in the order of the rows; where places do without it, ones behind it."""
     if problem.metric is None:
         return ""
-    rows, some = problem.metric[_metric_order(problem, order)], bool(problem.plain.any())
+    rows = problem.metric[_metric_order(problem, order)]
+    some = bool(problem.plain.any())
     values = np.concatenate([rows, np.ones_like(rows)]) if some else rows
     tables = emit.reals("metric", values, precision)
     if not some:
@@ -143,9 +144,13 @@ def row_order(problem: Problem) -> np.ndarray:
 
 
 def _qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
-    rows, order = row_order(problem), linear.order
-    A, P = sp.csr_array(problem.A[rows][:, order]), sp.csr_array(problem.P[order][:, order])
-    d, e, c = problem.d[order], problem.e[rows], problem.c
+    rows = row_order(problem)
+    order = linear.order
+    A = sp.csr_array(problem.A[rows][:, order])
+    P = sp.csr_array(problem.P[order][:, order])
+    d = problem.d[order]
+    e = problem.e[rows]
+    c = problem.c
     scalars = {"ONE_OVER_C": 1 / c, "C_SCALE": c}
     vectors = {
         **{name: problem.theta[name] for name in ("rho_eq", "rho_ineq", "alpha")},
@@ -171,8 +176,11 @@ def _qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
 
 
 def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str) -> list[str]:
-    rows, n = np.concatenate([c.equalities, c.inner]), problem.n
-    A, d, e = sp.csr_array(problem.A[rows]), problem.d, problem.e[rows]
+    rows = np.concatenate([c.equalities, c.inner])
+    n = problem.n
+    A = sp.csr_array(problem.A[rows])
+    d = problem.d
+    e = problem.e[rows]
     scalars = {"ONE_OVER_C": 1 / problem.c, "C_SCALE": problem.c, **c.bounds, "DELTA": float(problem.shift.max())}
     scalars["ROUNDING"] = 1e3 * float(np.finfo(np.float64 if precision == "double" else np.float32).eps)
     vectors = {
@@ -280,8 +288,10 @@ def _refining(problem: Problem, linear: Linear, precision: str) -> str:
 
 
 def _conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> list[str]:
-    order, double = linear.order, precision == "double"
-    A, P = sp.csr_array(problem.A[:, order]), sp.csr_array(problem.P[order][:, order])
+    order = linear.order
+    double = precision == "double"
+    A = sp.csr_array(problem.A[:, order])
+    P = sp.csr_array(problem.P[order][:, order])
     d = problem.d[order]
     scalars = {
         "ZERO": cones.zero,

@@ -45,7 +45,9 @@ def _bytes(size: int) -> str:
 
 
 def _readme(code: Code, solver_hash: str, version: str) -> str:
-    problem, linear, prefix = code.problem, code.linear, code.prefix
+    problem = code.problem
+    linear = code.linear
+    prefix = code.prefix
     qp = problem.cones is None
     data = "q, l, u" if qp else "b, c"
     named = f"; `{prefix}.h` says where named ones begin." if problem.layout is not None else "."

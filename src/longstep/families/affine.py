@@ -108,7 +108,8 @@ def working_map(
     """The device map scales·(base + M x), restricted to `rows`; None where a parameter does not give everything."""
     if parameter is None or any(base[k] is None and k not in parameter.matrices for k in base):
         return None
-    offsets, matrices = {}, {}
+    offsets = {}
+    matrices = {}
     for name, value in base.items():
         scale = scales[name][rows[name]]
         offset = np.zeros(len(scales[name])) if value is None else value

@@ -42,7 +42,10 @@ class Composite(Family):
                 raise ValueError(
                     f"{name} of {type(g).__name__} has shape {np.shape(value)}, the problem {smooth.n} unknowns"
                 )
-        self.smooth, self.g, self.n, self.dtype = smooth, g, smooth.n, smooth.dtype
+        self.smooth = smooth
+        self.g = g
+        self.n = smooth.n
+        self.dtype = smooth.dtype
 
     @property
     def lipschitz(self) -> float:

@@ -67,7 +67,9 @@ class Conic(ConstrainedFamily):
     ):
         self.dtype = resolve_dtype(dtype)
         square, rows = check_matrices(P, A)
-        self.n, self.m, self.cones = square.shape[0], rows.shape[0], cones
+        self.n = square.shape[0]
+        self.m = rows.shape[0]
+        self.cones = cones
         if cones.size != self.m:
             raise ValueError(f"the cones take {cones.size} rows but A has {self.m}: {cones!r}")
         values = {"b": optional_vector("b", b, self.m), "c": optional_vector("c", c, self.n)}
@@ -99,7 +101,8 @@ class Conic(ConstrainedFamily):
     def encode(self, parameters: Any) -> np.ndarray | dict[str, np.ndarray]:
         if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
-        data, s = self.data(parameters), self.matrices.scaling
+        data = self.data(parameters)
+        s = self.matrices.scaling
         return {
             "b": columns(np.asarray(s.e, np.float64) * data["b"], self.dtype),
             "c": columns(np.asarray(s.d, np.float64) * data["c"], self.dtype),
@@ -108,7 +111,8 @@ class Conic(ConstrainedFamily):
     @override
     def decode(self, encoded: Any) -> ConicInstance:
         data = encoded if isinstance(encoded, dict) or self.mapped is None else self.mapped(encoded)
-        b, c = data["b"], data["c"]
+        b = data["b"]
+        c = data["c"]
         size = jnp.maximum(max_norm(b), max_norm(c))
         size = jnp.where((size == 0) | (not self.normalized), 1.0, size)
         return ConicInstance(b / size, c / size, size)

@@ -32,7 +32,11 @@ class Host:
         kinds: Any = None,
         layout: Layout | None = None,
     ):
-        self.P, self.A, self.values, self.equilibrate, self.kinds = P, A, values, equilibrate, kinds
+        self.P = P
+        self.A = A
+        self.values = values
+        self.equilibrate = equilibrate
+        self.kinds = kinds
         self.layout = layout
 
     def hashed(self) -> tuple:

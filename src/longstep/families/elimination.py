@@ -67,7 +67,8 @@ class EliminatedQP(QP):
         if isinstance(encoded, EliminatedInstance):
             return encoded
         # Of what the family itself decodes.
-        instance, e = super().decode(encoded), self.elimination
+        instance = super().decode(encoded)
+        e = self.elimination
         q, l, u = (jnp.asarray(a) for a in (instance.q, instance.l, instance.u))
         b = l[e.equalities]
         return EliminatedInstance(q, l, u, e.Y.mv(b), e.N.rmv(q) + e.cost.mv(b), e.level.mv(b))
@@ -106,12 +107,15 @@ def small_shift(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> flo
 
 
 def _eliminate(family: QP) -> Elimination:
-    matrices, dtype = family.matrices, family.dtype
+    matrices = family.matrices
+    dtype = family.dtype
     P = np.asarray(matrices.P.dense(), np.float64)
     A = np.asarray(matrices.A.dense(), np.float64)
     mask = np.asarray(family.equality)
-    equalities, others = np.flatnonzero(mask), np.flatnonzero(~mask)
-    E, C = A[equalities], A[others]
+    equalities = np.flatnonzero(mask)
+    others = np.flatnonzero(~mask)
+    E = A[equalities]
+    C = A[others]
     N, Y = solutions(E)
     apart = None if N.shape[1] + equalities.size == P.shape[0] else make_matrix(np.eye(equalities.size) - E @ Y, dtype)
     reduced = N.T @ P @ N

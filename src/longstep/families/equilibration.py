@@ -10,7 +10,8 @@ from ..linalg.matrix import Matrix, make_matrix, to_csr
 from ..linalg.systems import Spectrum
 from .base import is_diagonal
 
-_SMALLEST, _LARGEST = 1e-4, 1e4
+_SMALLEST = 1e-4
+_LARGEST = 1e4
 
 
 class Scaling(eqx.Module):
@@ -45,8 +46,11 @@ def ruiz(
     P, ‖cost‖∞) as OSQP does, which takes the norm of a zero cost to be 1; None (Conic) leaves c = 1.
     """
     m, n = A.shape
-    d, e, c = np.ones(n), np.ones(m), 1.0
-    P, A = abs(P.tocsc()), abs(A.tocsc())
+    d = np.ones(n)
+    e = np.ones(m)
+    c = 1.0
+    P = abs(P.tocsc())
+    A = abs(A.tocsc())
     q = None if cost is None else np.abs(cost).astype(float)
     for _ in range(iterations):
         column = np.maximum(_column_max(P), _column_max(A))
@@ -55,15 +59,19 @@ def ruiz(
             shared = np.zeros(int(blocks.max()) + 1)
             np.maximum.at(shared, blocks, row)
             row = shared[blocks]
-        step_d, step_e = 1 / np.sqrt(_limit(column)), 1 / np.sqrt(_limit(row))
+        step_d = 1 / np.sqrt(_limit(column))
+        step_e = 1 / np.sqrt(_limit(row))
         P = sp.csc_array(sp.diags_array(step_d) @ P @ sp.diags_array(step_d))
         A = sp.csc_array(sp.diags_array(step_e) @ A @ sp.diags_array(step_d))
-        d, e = d * step_d, e * step_e
+        d = d * step_d
+        e = e * step_e
         if q is not None:
             q = q * step_d
             sizes = np.array([_column_max(P).mean(), _limit(np.array(q.max(initial=0.0)))])
             step_c = 1 / float(_limit(sizes.max()))
-            P, q, c = P * step_c, q * step_c, c * step_c
+            P = P * step_c
+            q = q * step_c
+            c = c * step_c
     return d, e, c
 
 
@@ -101,15 +109,20 @@ class Equilibrated:
         self, P: sp.csr_array, A: sp.csr_array, blocks: np.ndarray, cost: np.ndarray | None, *, equilibrate: bool
     ):
         m, n = A.shape
-        self.d, self.e, self.c = np.ones(n), np.ones(m), 1.0
+        self.d = np.ones(n)
+        self.e = np.ones(m)
+        self.c = 1.0
         if equilibrate:
             self.d, self.e, self.c = ruiz(P, A, blocks, cost)
             if _one_to_one(A) and np.unique(blocks).size == m:
                 # Where the scaling of rows of their own converges to: then A'A = I, which training makes use of.
                 self.e = 1.0 / np.abs(A.data * self.d[A.indices])
-        D, E = sp.diags_array(self.d), sp.diags_array(self.e)
-        self.given_P, self.given_A = P, A
-        self.P, self.A = to_csr(self.c * (D @ P @ D)), to_csr(E @ A @ D)
+        D = sp.diags_array(self.d)
+        E = sp.diags_array(self.e)
+        self.given_P = P
+        self.given_A = A
+        self.P = to_csr(self.c * (D @ P @ D))
+        self.A = to_csr(E @ A @ D)
 
     def matrices(self, dtype: np.dtype, rows: np.ndarray, free: np.ndarray | None = None) -> Matrices:
         """The working matrices, with some rows of A, and the others, which are `free`, apart."""

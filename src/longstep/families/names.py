@@ -122,7 +122,8 @@ class Layout:
         self.parameters = {block.name: block for block in parameters}
         self.variables = {block.name: block for block in variables}
         self.size = sum(block.first.size for block in parameters)
-        self.sign, self.constant = int(sign), float(constant)
+        self.sign = int(sign)
+        self.constant = float(constant)
         self.offset = np.zeros(self.size) if offset is None else np.asarray(offset, np.float64)
         if self.offset.shape != (self.size,):
             raise ValueError(f"offset must have {self.size} entries, one for each of x, got shape {self.offset.shape}")

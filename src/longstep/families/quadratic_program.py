@@ -67,7 +67,8 @@ class QP(ConstrainedFamily):
     ):
         self.dtype = resolve_dtype(dtype)
         square, rows = check_matrices(P, A)
-        self.n, self.m = square.shape[0], rows.shape[0]
+        self.n = square.shape[0]
+        self.m = rows.shape[0]
         values: dict[str, Any] = {
             "q": optional_vector("q", q, self.n),
             "l": _bound(optional_vector("l", l, self.m, infinite=True)),
@@ -111,7 +112,9 @@ class QP(ConstrainedFamily):
             if self.host.kinds.can_cross:
                 self.data(parameters)
             return columns(checked_parameters, self.dtype)
-        data, s, rows = self.data(parameters), self.matrices.scaling, self.host.kinds.bounded
+        data = self.data(parameters)
+        s = self.matrices.scaling
+        rows = self.host.kinds.bounded
         d, e, c = (np.asarray(a, np.float64) for a in (s.d, s.e, s.c))
         return QPInstance(
             q=columns(c * d * data["q"], self.dtype),
@@ -187,7 +190,8 @@ class _RowKinds:
     """Which rows are equalities and which are free of bounds, in every instance of the family."""
 
     def __init__(self, values: dict, parameter: Affine | None, equalities: Any, free: Any, m: int):
-        l, u = values["l"], values["u"]
+        l = values["l"]
+        u = values["u"]
         known = l is not None and u is not None
         self.equality = _mask("equalities", equalities, m)
         if self.equality is None:

@@ -102,7 +102,8 @@ class Smooth(Differentiable):
         self.function = objective
         self.gradient_given = gradient
         self.gradient_function = jax.grad(objective) if gradient is None else gradient
-        self.lipschitz, self.strong_convexity = float(lipschitz), float(strong_convexity)
+        self.lipschitz = float(lipschitz)
+        self.strong_convexity = float(strong_convexity)
         self.lower_bound = None if lower_bound is None else float(lower_bound)
         if not 0 < self.lipschitz < np.inf:
             raise ValueError(f"lipschitz must be positive and finite, got {lipschitz}")
@@ -319,7 +320,9 @@ class _QuadraticHost:
     """The user's own data, on the host; compared by identity so that jit can hold it."""
 
     def __init__(self, P: sp.csr_array, q: np.ndarray | None, eigenvalues: Float[np.ndarray, " n"]):
-        self.P, self.q, self.eigenvalues = P, q, eigenvalues
+        self.P = P
+        self.q = q
+        self.eigenvalues = eigenvalues
         self.diagonal = is_diagonal(P)
 
     @functools.cached_property

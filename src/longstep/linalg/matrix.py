@@ -173,7 +173,8 @@ def _rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
     long = np.flatnonzero(counts > _MAX_GATHERS)
     short = np.where(counts > _MAX_GATHERS, 0, counts)
     k = int(short.max(initial=0))
-    index, value = np.zeros((k, m), np.int32), np.zeros((k, m))
+    index = np.zeros((k, m), np.int32)
+    value = np.zeros((k, m))
     row = np.repeat(np.arange(m), counts)
     slot = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], counts)
     keep = counts[row] <= _MAX_GATHERS

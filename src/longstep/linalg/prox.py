@@ -91,12 +91,14 @@ class Box(Prox):
 
     @override
     def value(self, z):
-        low, high = _fit(self.low, z), _fit(self.high, z)
+        low = _fit(self.low, z)
+        high = _fit(self.high, z)
         return jnp.where(jnp.all((z >= low) & (z <= high), axis=0), 0.0, jnp.inf)
 
     @override
     def prox(self, v, t):
-        low, high = _fit(self.low, v), _fit(self.high, v)
+        low = _fit(self.low, v)
+        high = _fit(self.high, v)
         return jnp.clip(v, low, high)
 
 

@@ -39,13 +39,15 @@ def log_limits(curves: Iterable[ArrayLike]) -> tuple[float, float]:
         return FLOOR / 2, 1.0
     top = min(values.max(), 1e3 * max(c[0] for c in shown if c.size), 1e300)
     low = max(min(values.min(), top), FLOOR)
-    low, high = 10.0 ** math.floor(math.log10(low) + 1e-9), 10.0 ** math.ceil(math.log10(top) + 0.05)
+    low = 10.0 ** math.floor(math.log10(low) + 1e-9)
+    high = 10.0 ** math.ceil(math.log10(top) + 0.05)
     return (FLOOR / 2 if low <= FLOOR else low), high
 
 
 def draw_means(axis: "Axes", evaluations: list[Evaluation], chosen: int | None) -> list[Entry]:
     """One line a method, the chosen one thicker; what leaves the axis runs along its top."""
-    entries, top = [], axis.get_ylim()[1]
+    entries = []
+    top = axis.get_ylim()[1]
     for i, e in enumerate(evaluations):
         every = max(1, e.iterations // 8)
         style: dict[str, Any] = {"color": COLOURS[i], "linestyle": DASHES[i], "marker": MARKERS[i]}
@@ -65,7 +67,8 @@ def _clipped(curve: np.ndarray, top: float) -> np.ndarray:
 
 def draw_band(axis: "Axes", edges: list[np.ndarray], levels: Any, evaluation: Evaluation, index: int) -> Entry:
     """The band between two quantiles over the instances."""
-    top, k = axis.get_ylim()[1], np.arange(evaluation.iterations + 1)
+    top = axis.get_ylim()[1]
+    k = np.arange(evaluation.iterations + 1)
     low, high = (_clipped(edge, top) for edge in edges)
     patch = axis.fill_between(k, low, high, color=COLOURS[index], alpha=0.18, linewidth=0, zorder=1)
     low, high = sorted(levels)
@@ -87,7 +90,8 @@ def draw_certificate(axis: "Axes", certificate: Certificate, colour: str) -> lis
             where = (c.iterations, c.tolerance)
             axis.annotate(text, where, xytext=(4, 3), textcoords="offset points", annotation_clip=False, **halo)
         return [(_draw_bounds(axis, upper, "v", colour, "none"), "certified: so many instances are below")]
-    level, dotted = 100 * certificate.level, (0, (1, 1))
+    level = 100 * certificate.level
+    dotted = (0, (1, 1))
     none = [c.iterations for c in certificate.claims if not math.isfinite(c.tolerance)]
     upper = [(c.iterations, c.tolerance) for c in claims]
     entries = [(_draw_bounds(axis, upper, "v", colour, dotted), f"certified {level:g}% quantile{_absent(none)}")]
@@ -138,7 +142,8 @@ def label_ends(axis: "Axes", entries: list[Entry]) -> None:
 
 def apart(wanted: np.ndarray, gap: float) -> np.ndarray:
     """Places in [0, 1] at least `gap` apart, in the same order."""
-    order, places = np.argsort(wanted, kind="stable"), np.array(wanted, np.float64)
+    order = np.argsort(wanted, kind="stable")
+    places = np.array(wanted, np.float64)
     for a, b in itertools.pairwise(order):
         places[b] = max(places[b], places[a] + gap)
     places[order[-1]] = min(places[order[-1]], 1.0)
@@ -153,7 +158,8 @@ def draw_schedule(
     """One hyperparameter: step-varying, steady, what it is compared with, and levels to mark."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    H, entries = len(main), []
+    H = len(main)
+    entries = []
     shown: list[float] = [main.steady[name], *main[name]]
     axis.axvspan(H - 0.5, end - 0.5, color="#EEEEEE", linewidth=0, zorder=0)
     for edge in itertools.accumulate(main.blocks[:-1]):

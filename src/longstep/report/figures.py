@@ -94,9 +94,11 @@ def residuals(
     with styled():
         beside = width >= 5
         figure, axes = canvas(width, 1 if beside else 2, 2 if beside else 1, 0.4 * width if beside else 1.2 * width)
-        limits, entries = log_limits([e.geometric_mean for panel in panels for e in panel]), []
+        limits = log_limits([e.geometric_mean for panel in panels for e in panel])
+        entries = []
         for axis, panel in zip(axes, panels, strict=True):
-            leftmost, lowest = axis is axes[0] or not beside, axis is axes[1] or beside
+            leftmost = axis is axes[0] or not beside
+            lowest = axis is axes[1] or beside
             frame(axis, max(e.iterations for e in panel), limits)
             axis.set(ylabel="geometric mean" if leftmost else "", xlabel="iteration" if lowest else "")
             axis.tick_params(labelleft=leftmost, labelbottom=lowest)
@@ -130,7 +132,8 @@ def schedule(
         if not set(s.names) & set(main.names):
             raise ValueError(f"{name!r} has {', '.join(s.names)}, but the schedule has {', '.join(main.names)}")
     with styled():
-        names, H = main.names, len(main)
+        names = main.names
+        H = len(main)
         columns = 2 if width >= 5 and len(names) > 1 else 1
         rows = -(-len(names) // columns)
         figure, axes = canvas(

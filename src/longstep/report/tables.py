@@ -38,7 +38,8 @@ class Table:
 
     def text(self, width: int | None = None) -> str:
         """Plain text with aligned columns."""
-        cells, blocks = self._cells(), []
+        cells = self._cells()
+        blocks = []
         for part in self._parts(width, 2):
             lines = [
                 "  ".join(f"{cells[i][j]:{self._align(j)}{self._width(j)}}" for j in part) for i in range(len(cells))
@@ -95,7 +96,8 @@ class Table:
 
     def _parts(self, width: int | None, gap: int) -> list[list[int]]:
         """The columns of each table that fits the width."""
-        parts, used = [[0]], self._width(0)
+        parts = [[0]]
+        used = self._width(0)
         for j in range(1, len(self.columns)):
             used += gap + self._width(j)
             if width is not None and used > width - gap and len(parts[-1]) > 1:
@@ -115,9 +117,11 @@ def cost_table(costs: Costs) -> Table:
     columns = [Column("eps", tolerance_text), Column("method"), Column("median", "{:,.0f}".format)]
     columns += [Column("95%", "{:,.0f}".format), Column("worst", "{:,}".format), Column("unsolved")]
     columns += [Column("time", seconds_text)]
-    kept, rows = costs.rows[0], []
+    kept = costs.rows[0]
+    rows = []
     for cost in sorted(costs.rows, key=lambda cost: -cost.eps):
-        middle, late = float(np.median(cost.steps)), float(np.quantile(cost.steps, 0.95))
+        middle = float(np.median(cost.steps))
+        late = float(np.quantile(cost.steps, 0.95))
         rows.append((cost.eps, cost.name, middle, late, int(cost.steps.max()), cost.unsolved, cost.seconds))
     note = (
         f"Of {kept.steps.size} test instances, at most {kept.most:,} steps; a change of the finish counts as the steps "
@@ -151,10 +155,13 @@ def comparison(
     step 2/(L+μ)     2     6    7.2e-10    7.5e-10         0/30
     step 0.3         4    17     1.2e-3     1.7e-3         0/30
     """
-    evaluations, tolerances = comparable(evaluations), _tolerances(tolerances)
-    first, shortest = evaluations[0], min(e.iterations for e in evaluations)
+    evaluations = comparable(evaluations)
+    tolerances = _tolerances(tolerances)
+    first = evaluations[0]
+    shortest = min(e.iterations for e in evaluations)
     at = _counts(next((k for k in (50, 20) if k <= shortest), shortest) if at is None else at, shortest)
-    several, timed = len({e.iterations for e in evaluations}) > 1, any(e.seconds is not None for e in evaluations)
+    several = len({e.iterations for e in evaluations}) > 1
+    timed = any(e.seconds is not None for e in evaluations)
     columns = [Column("method"), *(Column(tolerance_text(t), reached_text) for t in tolerances)]
     columns += [Column(f"{name} at {k}", error_text) for k in at for name in ("95%", "max")]
     columns += [Column("safeguarded", _ratio), *([Column("run for")] if several else [])]
@@ -220,7 +227,8 @@ def certified_against(certificate: Certificate, evaluation: Evaluation) -> Table
     for bound, claim in _claims(certificate):
         column = np.asarray(evaluation.values[:, claim.iterations])
         true = column < claim.tolerance if bound == "<" else column >= claim.tolerance
-        count, N = int(np.sum(true)), len(evaluation)
+        count = int(np.sum(true))
+        N = len(evaluation)
         p = float(stats.binom.cdf(count, N, claim.success))
         shown = (claim.iterations, (bound, claim.tolerance), claim.success, count / N, (count, N))
         rows.append((*shown, count / N >= claim.success, p))
@@ -233,7 +241,8 @@ def certified_against(certificate: Certificate, evaluation: Evaluation) -> Table
         Column("holds", lambda holds: "yes" if holds else "no"),
         Column("p-value", lambda p: f"{p:.2g}"),
     )
-    c, held = certificate, sum(row[5] for row in rows)
+    c = certificate
+    held = sum(row[5] for row in rows)
     title = f"{c.method}: {c.measure}, certified on {c.instances} instances of {c.split!r}, "
     note = f"{held} of {len(rows)} claims hold." if rows else "Nothing was certified that could be observed."
     return Table(f"{title}observed on {described(evaluation)}", columns, tuple(rows), note)
@@ -244,7 +253,8 @@ def comparable(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
     evaluations = list(evaluations)
     if not evaluations or not all(isinstance(e, Evaluation) for e in evaluations):
         raise TypeError("evaluations come as a list of one or several results of `evaluate`")
-    first, seen = evaluations[0], set()
+    first = evaluations[0]
+    seen = set()
     for e in evaluations:
         pair = f"{first.name!r} and {e.name!r} cannot be compared"
         if e.data_hash != first.data_hash:

@@ -15,7 +15,8 @@ from ..report.tables import Column, Table, certificate_table, cost_table
 from ..solver import Solver
 from .experiments import quadcopter
 
-STEPS, BUDGET = 200, 8
+STEPS = 200
+BUDGET = 8
 SIZES = {"train": 10, "validation": 1000, "test": 200}
 # A gust every two seconds throws the quadcopter into another state of those that were trained for.
 _GUST = 20
@@ -55,7 +56,8 @@ def fly(name: str, controller: Controller, *, steps: int = STEPS, seed: int = 0)
     A, B = quadcopter.dynamics()
     rng = np.random.default_rng([seed, *b"gusts"])
     state = quadcopter.sample(rng)
-    states, inputs = [state], []
+    states = [state]
+    inputs = []
     for k in range(1, steps + 1):
         # Rotors give no more than they can, whatever the solver says.
         control = np.clip(controller(state), -quadcopter.INPUT_LIMIT, quadcopter.INPUT_LIMIT)
@@ -137,7 +139,8 @@ def draw_flights(flights: list[Flight], path: Path) -> None:
 def run(out: Path, console: Any) -> None:
     """Everything: learn, compare, certify, verify, fly, draw."""
     console.print("Quadcopter MPC: 172 unknowns, 304 rows, one QP for every initial state.")
-    family, progress = quadcopter.family(), not console.quiet
+    family = quadcopter.family()
+    progress = not console.quiet
     solver, report = learn(family, quadcopter.sample, sizes=SIZES, seed=1, progress=progress)
     console.print(f"learned from 10 initial states in {report.training.seconds:.1f} s: {report.training.kept}\n")
     console.print(report.table)
@@ -148,7 +151,8 @@ def run(out: Path, console: Any) -> None:
     console.print(report.certificate.sentence(report.certificate.claims[1]), "\n", style="bold")
     report.save(out)
     solver.save(out / "quadcopter.longstep")
-    loaded, saved = Solver.load(out / "quadcopter.longstep"), Certificate.load(out / "certificate.json")
+    loaded = Solver.load(out / "quadcopter.longstep")
+    saved = Certificate.load(out / "certificate.json")
     saved.verify(loaded, report.data.validation)
     console.print("The saved certificate was verified with the saved solver: computed again, and equal.\n")
     flights = [

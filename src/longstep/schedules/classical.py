@@ -73,7 +73,8 @@ def silver_strongly_convex(L: float, mu: float, power: int) -> Schedule:
     for _ in range(power):
         xi = 1 - v
         growth = xi + math.sqrt(1 + xi * xi)
-        u, v = v / growth, v * growth
+        u = v / growth
+        v = v * growth
         h = np.concatenate([h[:-1], [psi(u)], h[:-1], [psi(v)]])
     return Schedule({"step": h / L}, {"step": _fixed_step(L, mu)})
 

@@ -60,7 +60,8 @@ class Positive(Domain):
     @override
     def reach(self, nu):
         # Three decades: farther out the linear systems of ADMM methods become singular before anything is gained.
-        low, high = nu - np.log(1e3), nu + np.log(1e3)
+        low = nu - np.log(1e3)
+        high = nu + np.log(1e3)
         with np.errstate(divide="ignore"):
             return np.maximum(low, np.minimum(np.log(self.least), nu)), np.minimum(
                 high, np.maximum(np.log(self.most), nu)

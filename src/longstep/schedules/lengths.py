@@ -17,7 +17,8 @@ def block_lengths(horizon: int, block: int | Sequence[int]) -> tuple[int, ...]:
         raise ValueError(
             f"block must be a whole number of at least 1, or several for blocks of different lengths, got {block!r}"
         )
-    lengths, left = [], horizon
+    lengths = []
+    left = horizon
     while left > 0:
         lengths.append(min(int(given[min(len(lengths), len(given) - 1)]), left))
         left -= lengths[-1]

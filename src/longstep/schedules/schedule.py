@@ -157,7 +157,8 @@ class Schedule:
 
     @override
     def __repr__(self) -> str:
-        names, H = self.names, len(self)
+        names = self.names
+        H = len(self)
         if not names:
             return "Schedule(no hyperparameters)"
         head = f"Schedule({H} steps, then steady)" if H else "Schedule(constant)"
@@ -169,7 +170,8 @@ class Schedule:
         widths = [max(len(row[i]) for row in rows) for i in range(len(names) + 1)]
         widths[0] = max(widths[0], 4)
         if self.metric is not None:
-            low, high = self.metric.min(initial=np.inf), self.metric.max(initial=0.0)
+            low = self.metric.min(initial=np.inf)
+            high = self.metric.max(initial=0.0)
             head += f", times a metric of {self.metric.size} rows between {low:.3g} and {high:.3g}"
         lines = [
             "  ".join(

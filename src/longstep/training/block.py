@@ -16,11 +16,13 @@ def learn_block(
     learner: Learner, length: int, states: Any, level: float, constant: Learned, blocks: list[Learned], report: Report
 ) -> Learned:
     """Learn the next steps from the states after the blocks so far, whose errors are at this level."""
-    s, begin = learner.settings, perf_counter()
+    s = learner.settings
+    begin = perf_counter()
     first = sum(map(len, blocks))
     previous = blocks[-1].theta if blocks else None
     unknowns, slots, used = find_unknowns(learner, first, length, constant, previous)
-    program, stress = learner.program(length), learner.stress(states)
+    program = learner.program(length)
+    stress = learner.stress(states)
     objective = trial = make_objective(program, unknowns, slots, used, program.stage(states, stress))
     rough, count = choose_trials(learner, length, level)
     if rough is not program:
@@ -39,7 +41,9 @@ def find_unknowns(
     """The unknowns of a block that begins at step `first`, with the slots of its steps and how many are used."""
     s = learner.settings
     base = {name: np.full(length, constant.theta[name][0]) for name in learner.names}
-    slots, used, frozen = np.arange(length), length, 0
+    slots = np.arange(length)
+    used = length
+    frozen = 0
     if s.factorizations is not None:
         groups = s.groups(first + length)
         distinct, slots = np.unique(groups[first:], return_inverse=True)
@@ -61,8 +65,10 @@ def choose_trials(learner: Learner, length: int, level: float) -> tuple[Program,
     Where steps are dear they are in single precision, until errors are at its rounding; from then on in the block's
     own, from fewer starts.
     """
-    program, starts = learner.program(length), learner.settings.starts
-    family, recipe = learner.task.family, learner.recipe
+    program = learner.program(length)
+    starts = learner.settings.starts
+    family = learner.task.family
+    recipe = learner.recipe
     dear = recipe.rough is not None and family.n > recipe.rough and bool(learner.factored)
     if starts == 1 or not dear or family.dtype != np.float64:
         return program, starts
@@ -76,7 +82,8 @@ def draw_starts(
     learner: Learner, unknowns: Unknowns, length: int, count: int, previous: Values | None, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """So many starts: about the constant, the block before, and others at random."""
-    recipe, centre = learner.recipe, unknowns.start(unknowns.base)
+    recipe = learner.recipe
+    centre = unknowns.start(unknowns.base)
     starts = [centre + recipe.asunder * rng.normal(size=unknowns.size)]
     if previous is not None and recipe.from_previous:
         starts.append(unknowns.start({name: np.resize(previous[name], length) for name in learner.names}))

@@ -6,7 +6,8 @@ from typing import Any
 from .._util import storage
 from .settings import Learned
 
-_KIND, _VERSION = "training", 1
+_KIND = "training"
+_VERSION = 1
 _NUMBERS = ("loss", "loss_before", "evaluations", "seconds")
 
 
@@ -14,7 +15,8 @@ class Checkpoint:
     """The finished parts of a training in one file, read when it is there and written again after every part."""
 
     def __init__(self, path: Path | None):
-        self.path, self.parts = path, list[Learned]()
+        self.path = path
+        self.parts = list[Learned]()
         self.result: dict[str, Any] | None = None
         if path is None:
             return
@@ -44,5 +46,6 @@ class Checkpoint:
         parts = [
             {"kind": p.kind, "names": list(p.theta), **{key: getattr(p, key) for key in _NUMBERS}} for p in self.parts
         ]
-        path, document = self.path, {"parts": parts, "result": self.result}
+        path = self.path
+        document = {"parts": parts, "result": self.result}
         storage.keep(path, lambda: storage.write(path, _KIND, _VERSION, arrays, document))

@@ -15,7 +15,9 @@ from .settings import Learned
 
 def search_constant(learner: Learner, report: Report) -> Learned:
     """Look for the best constant, over at least as many steps as the schedule has."""
-    s, recipe, begin = learner.settings, learner.recipe, perf_counter()
+    s = learner.settings
+    recipe = learner.recipe
+    begin = perf_counter()
     few = learner.few()
     program = learner.usual.restricted(few)
     blocks = max(-(-s.horizon // s.block) + 1, -(-recipe.settled // s.block))
@@ -65,7 +67,8 @@ def best_constant(
             leader[:] = means
         return float(np.mean(means)) if len(means) == blocks else recipe.overflow + float(np.mean(means))
 
-    points, scores = [centre], [score(centre)]
+    points = [centre]
+    scores = [score(centre)]
     report(scores[0])
     penalties = np.array([h.role == "penalty" and isinstance(h.steady, Positive) for h in free], bool)
     for multiple in recipe.scanned if penalties.any() and candidates > len(recipe.scanned) else ():
@@ -102,7 +105,9 @@ def constant_errors(
 
     The level lies between the mean (tail = 0) and a high quantile (tail = 1). From the floor on nothing changes.
     """
-    recipe, advance, means = program.recipe, program.held(values), []
+    recipe = program.recipe
+    advance = program.held(values)
+    means = []
     while len(means) < blocks:
         states, errors = advance(states)
         level = float((1 - tail) * np.mean(errors.metric) + tail * np.quantile(errors.metric, recipe.judged_quantile))

@@ -35,7 +35,8 @@ def _best_proximal(
         tried[proximal] = sum(inexact), sum(cost)
     least = min(inexact for inexact, _ in tried.values())
     good = {proximal: cost for proximal, (inexact, cost) in tried.items() if inexact == least}
-    first, best = next(iter(good)), min(good, key=lambda proximal: good[proximal])
+    first = next(iter(good))
+    best = min(good, key=lambda proximal: good[proximal])
     return best if good[best] < recipe.finish_gain * good[first] else first
 
 

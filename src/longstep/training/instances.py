@@ -55,7 +55,8 @@ def training_split(family: Family, data: Any) -> Split:
 
 def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, loss: Loss, recipe: Recipe) -> Instances:
     """The instances of a split with what is known of their optima."""
-    parameters, optima = split.parameters, split.optima
+    parameters = split.parameters
+    optima = split.optima
     if optima is None:
         make = "Make them with Dataset.sample(…, references=True)"
         if loss.distance:
@@ -71,7 +72,8 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
         begin = None
     elif start == "previous":
         # The first instance has no one before it.
-        keep, begin = keep[1:], take_columns(optimum, slice(-1))
+        keep = keep[1:]
+        begin = take_columns(optimum, slice(-1))
         if not keep.size:
             raise ValueError('start="previous" needs at least two instances in the order in which they come')
     elif callable(start):

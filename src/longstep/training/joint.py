@@ -15,7 +15,8 @@ def learn_jointly(learner: Learner, blocks: list[Learned], steady: Learned, repo
 
     It is for schedules that are behind the constant in the mean, so the mean is what counts, not the tail.
     """
-    s, begin = learner.settings, perf_counter()
+    s = learner.settings
+    begin = perf_counter()
     H = sum(map(len, blocks))
     unknowns, slots, used = find_unknowns(learner, blocks, steady)
     ends = tuple(int(k) for k in np.cumsum([len(block) for block in blocks]))
@@ -30,14 +31,16 @@ def learn_jointly(learner: Learner, blocks: list[Learned], steady: Learned, repo
 
 def find_unknowns(learner: Learner, blocks: list[Learned], steady: Learned) -> tuple[Unknowns, np.ndarray, int]:
     """The unknowns of all steps and a steady block behind them, with the steps' slots and how many are used."""
-    s, H = learner.settings, sum(map(len, blocks))
+    s = learner.settings
+    H = sum(map(len, blocks))
     count = H + s.block
     steps = {name: np.concatenate([b.theta[name] for b in blocks]) for name in learner.names}
     tail = {name: np.full(s.block, steady.theta[name][0]) for name in learner.names}
     # Slots: one for every factorization of the steps, then the steady state's; behind them nothing is used.
     groups = np.arange(H) if s.factorizations is None else np.unique(s.groups(H), return_inverse=True)[1]
     last = int(groups[-1]) + 1
-    slots, places = np.append(groups, np.full(s.block, last)), np.arange(count)
+    slots = np.append(groups, np.full(s.block, last))
+    places = np.arange(count)
     base = {name: np.append(steps[name], tail[name]) for name in learner.names}
     for name in learner.factored:
         firsts = [int(np.flatnonzero(groups == g)[0]) for g in range(last)]

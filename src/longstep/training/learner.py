@@ -26,8 +26,11 @@ class Learner:
     def __init__(
         self, task: Task, start: Point | None, optimum: Point | None, settings: Settings, memory_limit: float | None
     ):
-        self.task, self.settings, self.recipe = task, settings, settings.recipe
-        self.begin, self.memory_limit = start, memory_limit
+        self.task = task
+        self.settings = settings
+        self.recipe = settings.recipe
+        self.begin = start
+        self.memory_limit = memory_limit
         self.hyperparameters = task.algorithm.hyperparameters(task.family)
         self.names = [h.name for h in self.hyperparameters]
         self.factored = {h.name for h in self.hyperparameters if h.factored}
@@ -100,9 +103,11 @@ class Learner:
     def advance(self, theta: Values, states: Any) -> tuple[Any, Errors]:
         """The states and errors after steps with θ given step by step; with the learner's metric, unless θ has one."""
         length = len(theta[self.names[0]])
-        slots, used = np.arange(length), length
+        slots = np.arange(length)
+        used = length
         if all(len(set(theta[name])) == 1 for name in self.factored):
-            slots, used = np.zeros(length, int), 1
+            slots = np.zeros(length, int)
+            used = 1
         return self.program(length).forward(theta, slots, used, states)
 
     def stress(self, states: Any) -> Any:

@@ -37,14 +37,17 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
     Rows that were never active in training drift to small penalties and are slow where they bind: so r is held near
     one, and the slow instances count. How much of both is decided by cross-validation on the training instances.
     """
-    begin, recipe = perf_counter(), learner.recipe
+    begin = perf_counter()
+    recipe = learner.recipe
     groups = learner.metric_groups
     assert groups is not None
     size = min(learner.usual.size, recipe.metric_few)
-    fit, all_of_them = _Fit(learner, constant, groups, np.arange(size)), np.ones(size, bool)
+    fit = _Fit(learner, constant, groups, np.arange(size))
+    all_of_them = np.ones(size, bool)
     halves = [np.arange(size) % 2 == side for side in (0, 1)] if size >= 4 else []
     before = fit.level(fit.start, all_of_them)
-    best, evaluations = Care(recipe.metric_weights[0], recipe.metric_tail), 0
+    best = Care(recipe.metric_weights[0], recipe.metric_tail)
+    evaluations = 0
     if halves:
         cares = [Care(weight, recipe.metric_tail) for weight in recipe.metric_weights]
         scores = []
@@ -66,12 +69,16 @@ class _Fit:
     """The loss of a metric and constants on some instances, each counted or not: one compiled program for all."""
 
     def __init__(self, learner: Learner, constant: Learned, groups: np.ndarray, columns: np.ndarray):
-        self.learner, recipe = learner, learner.recipe
-        self.size, count = columns.size, recipe.metric_steps
+        self.learner = learner
+        recipe = learner.recipe
+        self.size = columns.size
+        count = recipe.metric_steps
         task = learner.task if columns.size == learner.usual.size else restricted_task(learner.task, columns)
         self.packed = Packed(task)
-        self.loss, self.count = learner.settings.loss, count
-        self.forward, self.floor = learner.usual.restricted(columns), learner.floor()
+        self.loss = learner.settings.loss
+        self.count = count
+        self.forward = learner.usual.restricted(columns)
+        self.floor = learner.floor()
         self.every = recipe.metric_every
         self.states = take_columns(learner.start(), columns)
         base = {name: constant.theta[name][:1] for name in learner.names} | {METRIC: np.ones(groups.size)}
@@ -98,7 +105,9 @@ class _Fit:
         the worst, which a metric that neglects some rows makes worse, weighted."""
         theta, _ = self.unknowns.theta(nu)
         values = {name: value[0] for name, value in theta.items() if name != METRIC} | {METRIC: theta[METRIC]}
-        recipe, states, found = self.learner.recipe, self.states, []
+        recipe = self.learner.recipe
+        states = self.states
+        found = []
         advance = self.forward.held(values)
         for _ in range(-(-recipe.metric_lasting // self.forward.count)):
             states, errors = advance(states)
@@ -129,7 +138,8 @@ def _weighted(
     task: Task = jax.tree.unflatten(key.structure, leaves)
 
     def total(theta: Any) -> tuple[Float[Array, ""], Errors]:
-        algorithm, family = task.algorithm, task.family
+        algorithm = task.algorithm
+        family = task.family
         theta = {name: value.astype(family.dtype) for name, value in theta.items()}
         metric = theta.pop(METRIC)
         once = {name: value[0] for name, value in theta.items()} | {METRIC: metric}

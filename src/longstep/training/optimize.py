@@ -58,20 +58,25 @@ class _Watch:
     """The objective, with the best point seen; what is not finite becomes a high plateau."""
 
     def __init__(self, objective: Objective, report: Callable[[float], None], overflow: float):
-        self.objective, self.report, self.overflow = objective, report, overflow
+        self.objective = objective
+        self.report = report
+        self.overflow = overflow
         self.best: np.ndarray | None = None
         self.first: float | None = None
-        self.value, self.evaluations = np.inf, 0
+        self.value = np.inf
+        self.evaluations = 0
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = self.objective(x)
         self.evaluations += 1
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            value, gradient = self.overflow, np.zeros_like(gradient)
+            value = self.overflow
+            gradient = np.zeros_like(gradient)
         if self.first is None:
             self.first = value
         if self.best is None or value < self.value:
-            self.best, self.value = x.copy(), value
+            self.best = x.copy()
+            self.value = value
             self.report(value)
         return value, gradient
 

@@ -32,7 +32,10 @@ class Program:
     """
 
     def __init__(self, task: Task, loss: Loss, count: int, recipe: Recipe, memory_limit: float | None = None):
-        self.task, self.loss, self.count, self.recipe = task, loss, count, recipe
+        self.task = task
+        self.loss = loss
+        self.count = count
+        self.recipe = recipe
         self.size = task.family.batch(task.instance)[0]
         # What multiplies the penalties of single rows, where θ does not say otherwise.
         self.metric: np.ndarray | None = None
@@ -57,7 +60,8 @@ class Program:
             value, gradient = _descend(part.key, self.count, self.loss, part.leaves, *given, staged[0])
             return float(value), {name: np.asarray(g, np.float64) for name, g in gradient.items()}
         # In pieces: errors first, then each piece's share of the gradient.
-        pairs, rows = list(zip(self._parts, staged, strict=True)), self.loss.checkpoints(self.count)
+        pairs = list(zip(self._parts, staged, strict=True))
+        rows = self.loss.checkpoints(self.count)
         errors = [_errors(p.key, self.count, rows, p.leaves, *given, state) for p, state in pairs]
         value, shares = _shares(self.loss, errors)
         gradients = [
@@ -74,7 +78,8 @@ class Program:
 
     def held(self, values: Mapping[str, Any]) -> Callable[[Any], tuple[Any, Errors]]:
         """The map from states to those after a block of constant θ and their errors; θ is factored here, once."""
-        whole, theta = self._whole, self._arrays(values)
+        whole = self._whole
+        theta = self._arrays(values)
         factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
         return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
 
@@ -103,9 +108,11 @@ class Program:
 
     def memory(self) -> int:
         """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
-        part, states = self._parts[0], self.start(None)
+        part = self._parts[0]
+        states = self.start(None)
         theta = {h.name: jnp.ones(self.count) for h in self.task.algorithm.hyperparameters(self.task.family)}
-        slots, used = jnp.arange(self.count, dtype=jnp.int32), jnp.int32(self.count)
+        slots = jnp.arange(self.count, dtype=jnp.int32)
+        used = jnp.int32(self.count)
         staged = self.stage(states, states)[0]
         lowered = _descend.lower(part.key, self.count, self.loss, part.leaves, theta, slots, used, staged)
         analysis: Any = lowered.compile().memory_analysis()
@@ -123,7 +130,8 @@ class Program:
         """Some instances, twice where there is a stress test."""
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
-        task, stress = self.task, len(columns) if self._stressed else 0
+        task = self.task
+        stress = len(columns) if self._stressed else 0
         instance = task.family.take(jax.tree.map(np.asarray, task.instance), twice)
         target, optimum = take_columns((task.target, task.optimum), twice)
         return Packed(replace(task, instance=instance, target=target, optimum=optimum, stress=stress))
@@ -170,11 +178,13 @@ def single(tree: Any) -> Any:
 
 def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Problem:
     """The problem whose first `count` steps are those of θ."""
-    algorithm, family = task.algorithm, task.family
+    algorithm = task.algorithm
+    family = task.family
     hyperparameters = algorithm.hyperparameters(family)
     theta = {name: value.astype(family.dtype) for name, value in theta.items()}
     factored = {h.name for h in hyperparameters if h.factored}
-    metric, factors = theta.pop(METRIC, None), None
+    metric = theta.pop(METRIC, None)
+    factors = None
     if factored:
         fixed = jax.lax.stop_gradient({name: theta[name] for name in factored})
         rows = {} if metric is None else {METRIC: jax.lax.stop_gradient(metric)}
@@ -197,7 +207,9 @@ def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Probl
 
 def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
     """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
-    problem, found, here = _planned(task, count, theta, slots, used), [], state
+    problem = _planned(task, count, theta, slots, used)
+    found = []
+    here = state
     if len(rows) > task.apart:
         _, record, _ = steps(problem, state, count, 0, task.errors)
         errors = jax.tree.map(lambda a: a[np.array(rows)], record)

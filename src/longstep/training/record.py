@@ -66,12 +66,16 @@ class About:
     """What a training is of: to name it and to record it."""
 
     def __init__(self, family: Family, algorithm: Algorithm, settings: Settings, split: Split | None):
-        self.family, self.algorithm, self.settings, self.split = family, algorithm, settings, split
+        self.family = family
+        self.algorithm = algorithm
+        self.settings = settings
+        self.split = split
         self.versions = versions()
 
     def key(self, instances: Instances, memory_limit: float | None) -> str:
         """Equal for calls that must give the same schedule; the recipe is one of the settings."""
-        settings, dtype = json.dumps(asdict(self.settings), sort_keys=True), str(instances.task.family.dtype)
+        settings = json.dumps(asdict(self.settings), sort_keys=True)
+        dtype = str(instances.task.family.dtype)
         names = (*self.algorithm.identity(), dtype, memory_limit or 0.0, _VERSION, self.versions["longstep"])
         return content_hash(self.family.content_hash(), instances.data_hash, settings, names)
 
@@ -91,7 +95,8 @@ class About:
         return Training(schedule, constant, self.algorithm, comparison, kept, json.loads(json.dumps(record)), self.seen)
 
     def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[Learned]) -> dict[str, Any]:
-        family, settings = self.family, asdict(self.settings)
+        family = self.family
+        settings = asdict(self.settings)
         del settings["recipe"]
         return {
             "method": method,

@@ -76,13 +76,15 @@ class Walk:
     def __init__(
         self, learner: Learner, constant: Learned, blocks: list[Learned], steady: Learned, metric: Learned | None = None
     ):
-        self.learner, self.metric = learner, metric
+        self.learner = learner
+        self.metric = metric
         self.constant = Candidate("the best constant", [], constant.theta)
         self.learned = Candidate(
             "the learned schedule", [block.theta for block in blocks], steady.theta, learner.metric
         )
         self.lengths = [*map(len, blocks), *[learner.settings.block] * learner.recipe.near]
-        self.start, self.floor = learner.start(), learner.floor()
+        self.start = learner.start()
+        self.floor = learner.floor()
         self.known: dict[str, np.ndarray] = {}
 
     def is_behind(self) -> bool:
@@ -92,7 +94,8 @@ class Walk:
     def errors(self, candidate: Candidate) -> np.ndarray:
         """One mean log error for every block's end; below the floor all are equal, and what overflowed is infinite."""
         if candidate.name not in self.known:
-            states, found = self.start, []
+            states = self.start
+            found = []
             rows = {}
             if self.learner.metric is not None:
                 # Ones stand for none, so that one compiled program serves all.
@@ -116,8 +119,10 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
     These are all blocks with their steady state, as they were learned or once more together; where both are behind at
     some block's end, the first so many blocks and then the constant.
     """
-    learner, blocks = walk.learner, walk.learned.blocks
-    names, constant = learner.names, walk.constant
+    learner = walk.learner
+    blocks = walk.learned.blocks
+    names = learner.names
+    constant = walk.constant
     if not has_factors(learner, constant):
         # Its linear systems are singular in this precision: the package's own values are what is left.
         usual = {h.name: np.array([h.default]) for h in learner.hyperparameters}

@@ -15,10 +15,12 @@ from .unknowns import Part, Unknowns
 
 def learn_steady(learner: Learner, states: Any, constant: Learned, blocks: list[Learned], report: Report) -> Learned:
     """Learn one θ for all steps from these states on, and take it or a neighbour of it that lasts."""
-    begin, count = perf_counter(), learner.settings.block
+    begin = perf_counter()
+    count = learner.settings.block
     base = {name: np.full(count, constant.theta[name][0]) for name in learner.names}
     unknowns = Unknowns(learner.parts(lambda h: Part(h.name, np.zeros(count, int), h.steady)), base)
-    program, x = learner.usual, unknowns.start(base)
+    program = learner.usual
+    x = unknowns.start(base)
     staged = program.stage(states, learner.stress(states))
     objective = make_objective(program, unknowns, np.zeros(count, int), 1, staged)
     found = learner.minimise(objective, x, unknowns.reach(x), learner.settings.iterations, report)
@@ -40,8 +42,10 @@ def choose_lasting(
     after many blocks, what counts is where errors will be if they go on falling as they last did. In the first blocks
     none may be behind the constant alone, which began `first` blocks earlier, unless all are.
     """
-    recipe, few = learner.recipe, learner.few()
-    program, floor = learner.usual.restricted(few), learner.floor()
+    recipe = learner.recipe
+    few = learner.few()
+    program = learner.usual.restricted(few)
+    floor = learner.floor()
     began, ended = take_columns((learner.start(), states), few)
     near = recipe.near
     limits = constant_errors(program, began, first + near, constant, _never, learner.tail, floor)[first:]

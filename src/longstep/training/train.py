@@ -183,13 +183,18 @@ class _Course:
     level tells what an algorithm is good for, then the schedule."""
 
     def __init__(self, about: About, instances: Instances, learner: Learner, journal: "_Journal", seconds: float):
-        self.about, self.instances, self.learner, self.journal = about, instances, learner, journal
+        self.about = about
+        self.instances = instances
+        self.learner = learner
+        self.journal = journal
         self.seconds = seconds
         self.begun: tuple[Learned, Learned | None] | None = None
 
     def begin(self) -> float:
         """Learn the constant and the metric: the level of log errors with them."""
-        learner, journal, since = self.learner, self.journal, perf_counter()
+        learner = self.learner
+        journal = self.journal
+        since = perf_counter()
         with one_blas_thread(), journal.showing(2):
             constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
             metric = None
@@ -202,13 +207,17 @@ class _Course:
 
     def finish(self) -> Training:
         """Learn what is left and choose, unless a training before did."""
-        about, instances, learner, journal = self.about, self.instances, self.learner, self.journal
+        about = self.about
+        instances = self.instances
+        learner = self.learner
+        journal = self.journal
         if journal.checkpoint.result is not None:
             return Training.from_json(journal.checkpoint.result, about.algorithm, about.seen)
         if self.begun is None:
             self.begin()
         assert self.begun is not None
-        since, settings = perf_counter(), learner.settings
+        since = perf_counter()
+        settings = learner.settings
         with one_blas_thread(), journal.showing(len(settings.lengths) + 1 + bool(settings.joint)):
             walk, joint = _learn(learner, journal, *self.begun)
             journal.say("comparing with the best constant")
@@ -237,10 +246,13 @@ def _learn(
 
     Blocks end early when the errors are at their floor.
     """
-    s, recipe = learner.settings, learner.recipe
+    s = learner.settings
+    recipe = learner.recipe
     constant = before if metric is None else metric
-    states, blocks = learner.start(), list[Learned]()
-    floor, level = learner.floor(), np.inf
+    states = learner.start()
+    blocks = list[Learned]()
+    floor = learner.floor()
+    level = np.inf
     for number, length in enumerate(s.lengths):
         known = (length, states, level, constant, blocks)
         text = f"block {number + 1} of {len(s.lengths)}"
@@ -264,8 +276,11 @@ class _Journal:
     """The parts of a training: read where a checkpoint holds them, learned and kept there where it does not."""
 
     def __init__(self, checkpoint: Checkpoint, callback: Callable[[dict[str, Any]], None] | None, progress: bool):
-        self.checkpoint, self.callback, self.progress = checkpoint, callback, progress
-        self.begin, self.advance = perf_counter(), lambda count, text="": None
+        self.checkpoint = checkpoint
+        self.callback = callback
+        self.progress = progress
+        self.begin = perf_counter()
+        self.advance = lambda count, text="": None
         self.parts: list[Learned] = []
         self.waiting = list(checkpoint.parts)
         self.seconds_before = sum(part.seconds for part in self.waiting)

@@ -21,7 +21,8 @@ class Unknowns:
     """The free numbers of a block: which entries of θ they set, and the map from the real line to their domains."""
 
     def __init__(self, parts: list[Part], base: Values):
-        self.parts, self.base = parts, base
+        self.parts = parts
+        self.base = base
         self.sizes = [int(part.index.max(initial=-1)) + 1 for part in parts]
         self.size = sum(self.sizes)
 
@@ -41,7 +42,8 @@ class Unknowns:
 
     def theta(self, nu: np.ndarray) -> tuple[Values, list[np.ndarray]]:
         """θ, and for each part the derivative of its entries in their unknowns."""
-        theta, slopes = {name: value.copy() for name, value in self.base.items()}, []
+        theta = {name: value.copy() for name, value in self.base.items()}
+        slopes = []
         for part, own in self._own(nu):
             free = part.index >= 0
             theta[part.name][free] = part.domain.constrain(own)[part.index[free]]

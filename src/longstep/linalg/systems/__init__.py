@@ -18,7 +18,8 @@ from .spectral import Spectral
 BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Inverse, Cholesky)
 
 # How often a cached system is solved: by a solver that is used, and in a step of training.
-ALWAYS, ONCE = 1e12, 1.0
+ALWAYS = 1e12
+ONCE = 1.0
 
 
 def choose(pattern: Pattern, solves: float) -> type[LinearSystem]:

@@ -65,6 +65,7 @@ def _triangular_inverse(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
     if n <= 128:
         return jax.lax.linalg.triangular_solve(L, jnp.eye(n, dtype=L.dtype), left_side=True, lower=True)
     h = n // 2
-    first, last = _triangular_inverse(L[:h, :h]), _triangular_inverse(L[h:, h:])
+    first = _triangular_inverse(L[:h, :h])
+    last = _triangular_inverse(L[h:, h:])
     corner = -product(last, product(L[h:, :h], first))
     return jnp.block([[first, jnp.zeros((h, n - h), L.dtype)], [corner, last]])

@@ -48,7 +48,8 @@ def nesterov_strongly_convex(family: Differentiable) -> Scheduled:
     """
     L, mu = _strongly_convex(family, Nesterov(), "nesterov_convex")
     root = math.sqrt(3 * L / mu + 1)
-    step, momentum = 4 / (3 * L + mu), (root - 2) / (root + 2)
+    step = 4 / (3 * L + mu)
+    momentum = (root - 2) / (root + 2)
     return _accelerated("Nesterov, strongly convex", family, Nesterov(), step, lambda count: np.full(count, momentum))
 
 

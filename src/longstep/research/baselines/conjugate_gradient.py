@@ -50,8 +50,11 @@ class ConjugateGradient(GradientDescent):
 
     @override
     def step(self, family, instance, theta, factors, extra, state) -> Any:
-        z, r, d = state.z, state.r, state.d
-        Pd, rr = family.matrix.mv(d), inner(r, r)
+        z = state.z
+        r = state.r
+        d = state.d
+        Pd = family.matrix.mv(d)
+        rr = inner(r, r)
         flat = 10 * jnp.finfo(z.dtype).eps * family.lipschitz * inner(d, d)
         gamma = _quotient(rr, inner(d, Pd), flat)
         r_next = r - gamma * Pd

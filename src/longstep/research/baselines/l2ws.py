@@ -49,7 +49,8 @@ class Scales(eqx.Module):
             )
         parts = (optima.x, optima.y, optima.s if isinstance(family, Conic) else None)
         rows = [np.asarray(part) for part in parts if part is not None]
-        ends, optimum = tuple(np.cumsum([part.shape[1] for part in rows]).tolist()), np.concatenate(rows, axis=1)
+        ends = tuple(np.cumsum([part.shape[1] for part in rows]).tolist())
+        optimum = np.concatenate(rows, axis=1)
         mean, deviation = (jnp.asarray(a, family.dtype) for a in (optimum.mean(axis=0), optimum.std(axis=0)))
         return Scales(mean, deviation, ends)
 
@@ -152,7 +153,8 @@ def l2ws(
     if steps < 0:
         raise ValueError(f"the number of unrolled steps must not be negative, got {steps}")
     descent = Descent(int(iterations), float(learning_rate), int(batch), int(seed))
-    data, family = TrainingData(solver, split), solver.family
+    data = TrainingData(solver, split)
+    family = solver.family
     scales = Scales.of(family, data)
     network = perceptron(data.standard.size, scales.ends[-1], hidden, seed, family.dtype)
     unrolled = Unrolled(solver.algorithm, family, solver.plan, scales, int(steps))

@@ -106,7 +106,8 @@ def _mappable(matrix: Any) -> Any:
     """The same matrix in a form that is fast under `vmap`."""
     if not isinstance(matrix, SparseMatrix):
         return matrix
-    m, n = matrix.forward.index.shape[1], matrix.backward.index.shape[1]
+    m = matrix.forward.index.shape[1]
+    n = matrix.backward.index.shape[1]
     return DenseMatrix(matrix.dense()) if m * n <= _DENSE else _Gathers(matrix.forward, matrix.backward)
 
 
@@ -141,7 +142,8 @@ class Metric(eqx.Module):
     @staticmethod
     def around(solver: Solver) -> "Metric":
         """The metric whose base is a solver's constant hyperparameters."""
-        dtype, steady = solver.family.dtype, solver.schedule.steady
+        dtype = solver.family.dtype
+        steady = solver.schedule.steady
         names, base, groups = components(solver.algorithm, solver.family, steady)
         if not len(groups):
             raise ValueError("this family has no constraint rows, so there is no metric to learn")
@@ -246,7 +248,11 @@ class LearnedMetric:
     """
 
     def __init__(self, solver: Solver, metric: Metric, standard: Standard, network: eqx.nn.MLP, record: dict[str, Any]):
-        self.solver, self.metric, self.standard, self.network, self.record = solver, metric, standard, network, record
+        self.solver = solver
+        self.metric = metric
+        self.standard = standard
+        self.network = network
+        self.record = record
 
     @property
     def name(self) -> str:
@@ -284,7 +290,8 @@ class LearnedMetric:
         """Wall-clock seconds (N,) of network, factorizations and `count` steps, an equal share for each instance."""
         with one_blas_thread():
             self._pieces(_reached, parameters, count, None)  # compiles
-            begin, number = perf_counter(), self.family.count(parameters)
+            begin = perf_counter()
+            number = self.family.count(parameters)
             self._pieces(_reached, parameters, count, None)
             return np.full(number, (perf_counter() - begin) / number)
 
@@ -294,10 +301,12 @@ class LearnedMetric:
 
     def _pieces(self, program: Any, parameters: Any, count: int, chunk: int | None) -> list[Any]:
         """What a program gives for pieces of the instances, on the host."""
-        family, chunk = self.family, self.metric.wide if chunk is None else chunk
+        family = self.family
+        chunk = self.metric.wide if chunk is None else chunk
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
-        inputs, encoded = self.standard(features(family, parameters)), family.encode(parameters)
+        inputs = self.standard(features(family, parameters))
+        encoded = family.encode(parameters)
         parts = []
         with self.metric.doubled():
             for index, new in pieces(len(inputs), chunk):

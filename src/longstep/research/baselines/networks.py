@@ -37,7 +37,9 @@ from ...training.optimize import require_optax
 _FAR = 10.0
 # The best network is chosen at about so many moments, by at most so many batches: a tenth of the instances, held out,
 # from so many instances on, and the training instances themselves where there are fewer.
-_LOOKS, _WATCHED, _MANY = 50, 4, 50
+_LOOKS = 50
+_WATCHED = 4
+_MANY = 50
 
 
 def features(family: Family, parameters: Any) -> Float[np.ndarray, "N d"]:
@@ -64,7 +66,8 @@ class Standard:
                 "which a network cannot take in; use a finite bound that is never active"
             )
         rows = np.where(finite, rows, 0.0)
-        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+        mean = rows.mean(axis=0)
+        deviation = rows.std(axis=0)
         self.kept = np.flatnonzero(deviation > 1e-9 * np.abs(rows).max(axis=0))
         if not self.kept.size:
             raise ValueError("the training parameters are all the same: a network has nothing to learn from them")
@@ -127,13 +130,17 @@ class TrainingData:
                 f"{len(solver.schedule)} step-varying steps; use Solver(family, **schedule.steady) or the constant "
                 "that training found"
             )
-        self.family, split = solver.family, training_split(solver.family, split)
-        self.hash, self.instance_hashes = split.content_hash(), split.instance_hashes()
+        self.family = solver.family
+        split = training_split(solver.family, split)
+        self.hash = split.content_hash()
+        self.instance_hashes = split.instance_hashes()
         self.encoded = self.family.encode(split.parameters)
         rows = features(self.family, split.parameters)
         self.standard = Standard(rows, self.family.dtype)
         self.inputs = self.standard(rows)
-        self.optima, self.target, self.value = split.optima, None, None
+        self.optima = split.optima
+        self.target = None
+        self.value = None
         if (o := split.optima) is not None:
             parts = (None if a is None else np.asarray(a.T, self.family.dtype) for a in (o.x, o.y, o.s))
             optimum = Point(*parts)  # type: ignore
@@ -189,12 +196,15 @@ class Descent:
 
         Best on a tenth of the instances (at most four batches), held out for it; with fewer than 50, on all of them.
         """
-        begin, rng = perf_counter(), np.random.default_rng([self.seed, len(data)])
+        begin = perf_counter()
+        rng = np.random.default_rng([self.seed, len(data)])
         transform, update = _adam(self.iterations, self.learning_rate)
         state = transform.init(eqx.filter(network, eqx.is_inexact_array))
-        order, most = rng.permutation(len(data)), _WATCHED * self.batch
+        order = rng.permutation(len(data))
+        most = _WATCHED * self.batch
         held = min(len(data) // 10, most) if len(data) >= _MANY else 0
-        watched, trained = order[: held or most], order[held:]
+        watched = order[: held or most]
+        trained = order[held:]
         parts = [(data.batch(watched[index]), new) for index, new in pieces(len(watched), self.batch)]
 
         def look(network: eqx.nn.MLP) -> float:
@@ -202,8 +212,10 @@ class Descent:
             value = float(log_mean(jnp.asarray(found)))
             return value if np.isfinite(value) else np.inf
 
-        best, losses = network, [(0, look(network))]
-        batches, every = _stream(trained, self.batch, rng), max(1, self.iterations // _LOOKS)
+        best = network
+        losses = [(0, look(network))]
+        batches = _stream(trained, self.batch, rng)
+        every = max(1, self.iterations // _LOOKS)
         with Bar(title, self.iterations, progress) as advance:
             for k in range(1, self.iterations + 1):
                 network, state = update(errors, network, state, data.batch(next(batches)))
@@ -264,7 +276,8 @@ def _adam(iterations: int, learning_rate: float) -> tuple[Any, Callable[..., tup
 
 def _stream(instances: Int[np.ndarray, " N"], batch: int, rng: np.random.Generator) -> Iterator[Int[np.ndarray, " b"]]:
     """Batches of one size from one shuffle of the instances after another."""
-    batch, left = min(batch, len(instances)), instances[:0]
+    batch = min(batch, len(instances))
+    left = instances[:0]
     while True:
         if len(left) < batch:
             left = np.concatenate([left, rng.permutation(instances)])

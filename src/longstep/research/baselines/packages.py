@@ -35,7 +35,9 @@ from ...families.quadratic_program import QP
 
 Row: TypeAlias = dict[str, np.ndarray]
 # Training takes so many instances, each to this tolerance.
-_SETTLING, _SETTLED_EPS, _SETTLING_ITERATIONS = 10, 1e-6, 10_000
+_SETTLING = 10
+_SETTLED_EPS = 1e-6
+_SETTLING_ITERATIONS = 10_000
 # After so many iterations starts of the adaptive rule are compared.
 _COMPARED = (10, 20, 40, 80)
 
@@ -102,7 +104,9 @@ class CPackage(ABC):
         if (dense is not None and dense < 1) or not growth > 1:
             raise ValueError(f"need dense ≥ 1 and growth > 1, got {dense} and {growth}")
         self.family: Any = family
-        self.dense, self.growth, self.settings = dense, float(growth), dict(settings)
+        self.dense = dense
+        self.growth = float(growth)
+        self.settings = dict(settings)
         self._module = _require(self.package)
         self._training: list[Row] = []
         if training is not None:
@@ -133,7 +137,8 @@ class CPackage(ABC):
         if count < 0:
             raise ValueError(f"the number of iterations must not be negative, got {count}")
         rows = _rows(self.family.data(parameters))
-        n, m = self.family.n, self.family.m
+        n = self.family.n
+        m = self.family.m
         answers = [Answer(np.zeros(n), np.zeros(m), np.zeros(m) if self.has_slack else None, 0.0)] * len(rows)
         points = [_stacked(answers)]
         for budget in self.budgets(count):
@@ -184,7 +189,8 @@ class CPackage(ABC):
         return float(np.mean(np.log(np.clip(errors, 1e-12, 1e12))))
 
     def _answers(self, rows: Sequence[Row], budget: int, value: float | None) -> list[Answer]:
-        answers, workspace = [], None
+        answers = []
+        workspace = None
         for row in rows:
             if workspace is None or not self._training or not workspace.clean():
                 workspace = self._open(self._training[0] if self._training else row, budget, value)
@@ -243,7 +249,8 @@ class OSQPPackage(CPackage):
             result = solver.solve(raise_error=False)
             updates = result.info.rho_updates
             # Views of the workspace, which the next solve overwrites.
-            x, y = np.array(result.x, np.float64), np.array(result.y, np.float64)
+            x = np.array(result.x, np.float64)
+            y = np.array(result.y, np.float64)
             return Answer(x, y, None, result.info.update_time + result.info.solve_time)
 
         return _Workspace(solve, lambda: updates == 0)

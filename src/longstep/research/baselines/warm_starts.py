@@ -133,7 +133,8 @@ class NearestNeighbour:
                 "give both in the same form"
             )
         rows = rows[:, finite] - mean
-        squares, width = np.sum(train**2, axis=1), max(1, _PAIRS // len(train))
+        squares = np.sum(train**2, axis=1)
+        width = max(1, _PAIRS // len(train))
         parts = [rows[i : i + width] for i in range(0, len(rows), width)]
         # ‖a − b‖² = ‖a‖² − 2a'b + ‖b‖²: one matrix product, and ‖a‖² does not matter.
         return np.concatenate([np.argmin(squares - 2 * (part @ train.T), axis=1) for part in parts])

@@ -27,7 +27,8 @@ from .parts import Parts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REACH, STRENGTH = 4, 1 / 8
+REACH = 4
+STRENGTH = 1 / 8
 
 
 def blur(side: int) -> np.ndarray:
@@ -99,7 +100,8 @@ _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30),
 class Reproduction(Experiment[QP]):
     """Residuals are measured, so training instances alone need optima."""
 
-    name, title = "deblurring", "Image deblurring, OSQP"
+    name = "deblurring"
+    title = "Image deblurring, OSQP"
     sizes: ClassVar[Mapping[str, Size]] = {
         "small": Size(
             {"side": 9}, validation=600, test=60, steps=100, certified=(10, 20, 30), horizon=20, package_steps=60,
@@ -142,7 +144,8 @@ class Reproduction(Experiment[QP]):
 
     @override
     def entries(self) -> list[Entry]:
-        family, size = self.family, self.size
+        family = self.family
+        size = self.size
         training = self.main()
         few: dict[str, Any] = {"instances": size.few}
         ones = dict.fromkeys(("sigma", "rho_eq", "rho_ineq"), float(np.e)) | {"alpha": 1.0}

@@ -262,7 +262,8 @@ class Experiment(ABC, Generic[F]):
         depends = (*depends, entry.id, dict(entry.settings()))
         arrays, record = self.parts.get(f"method-{entry.id}", depends, lambda: self._evaluated(entry, split, steps))
         fields = {key: record[key] for key in _EVALUATED}
-        time, safe = record["seconds_per_instance"], arrays["safeguarded"]
+        time = record["seconds_per_instance"]
+        safe = arrays["safeguarded"]
         found = Evaluation(entry.name, values=arrays["values"], safeguarded=safe, seconds=time, **fields)
         sides = {
             side: replace(found, metric=side, measure=METRICS[side][0], values=arrays[side])
@@ -305,7 +306,8 @@ class Experiment(ABC, Generic[F]):
         """Bounds on the 97.5% and the 2.5% quantile from the validation split; None where instances are not i.i.d."""
         if not self.iid:
             return None
-        counts, validation = self.size.certified, self.data.validation
+        counts = self.size.certified
+        validation = self.data.validation
         depends = (self.family_hash, validation.content_hash(), self.main().schedule.to_json(), counts)
 
         def make() -> Part:
@@ -325,7 +327,8 @@ class Experiment(ABC, Generic[F]):
 
     def networks(self, training: Training, **limits: Any) -> list[Entry]:
         """The nearest neighbour, L2WS and LM on the best constant of a training."""
-        size, family = self.size, self.family
+        size = self.size
+        family = self.family
         shared = {"hidden": size.hidden, "seed": self.options.seed, "progress": self.options.progress}
         found = [methods.neighbour(family, training, self.first(size.neighbours), instances=size.few)]
         for count in size.networks:
@@ -342,7 +345,9 @@ class _Watched:
     """A method whose primal and dual residuals are kept beside what is evaluated: one run serves three metrics."""
 
     def __init__(self, method: Any, constrained: bool):
-        self.method, self.family, self.constrained = method, method.family, constrained
+        self.method = method
+        self.family = method.family
+        self.constrained = constrained
         self.histories: list[tuple[np.ndarray, np.ndarray]] = []
 
     @property

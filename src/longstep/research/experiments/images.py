@@ -123,7 +123,8 @@ def _read(path: Path, kind: str) -> Images:
             missing = [key for key in ("images", "labels") if key not in arrays]
             if missing:
                 raise ValueError(f"it lacks {' and '.join(missing)}")
-            images, labels = arrays["images"], arrays["labels"]
+            images = arrays["images"]
+            labels = arrays["labels"]
             origin = f", {arrays['source']}" if "source" in arrays else ""
         if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) == 0:
             raise ValueError(f"images are {images.dtype} {images.shape}")

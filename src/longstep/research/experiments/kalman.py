@@ -36,13 +36,18 @@ from .methods import Entry
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DT, DRAG = 0.5, 0.05
-FORCE_VARIANCE, NOISE_VARIANCE, OUTLIER_VARIANCE, OUTLIER_PROBABILITY = 0.01, 0.01, 0.25, 0.1
+DT = 0.5
+DRAG = 0.05
+FORCE_VARIANCE = 0.01
+NOISE_VARIANCE = 0.01
+OUTLIER_VARIANCE = 0.25
+OUTLIER_PROBABILITY = 0.1
 
 
 def dynamics() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A, B and C of s⁺ = As + Bw, y = Cs + v."""
-    I, zero = np.eye(2), np.zeros((2, 2))
+    I = np.eye(2)
+    zero = np.zeros((2, 2))
     A = np.block([[I, (1 - DRAG * DT / 2) * DT * I], [zero, (1 - DRAG * DT) * I]])
     return A, np.vstack([DT**2 / 2 * I, DT * I]), np.hstack([I, zero])
 
@@ -88,18 +93,23 @@ class Kalman:
     @cached_property
     def family(self) -> Conic:
         """The conic program with the measurements as its parameter."""
-        T, n = self.horizon, 11 * self.horizon
+        T = self.horizon
+        n = 11 * self.horizon
         unknown = sp.eye_array(n, format="csr")
         s, w, h, v, u, z = (unknown[block] for block in self.blocks.values())
         A, B, C = dynamics()
-        now, following = sp.eye_array(T - 1, T), sp.eye_array(T - 1, T, k=1)
+        now = sp.eye_array(T - 1, T)
+        following = sp.eye_array(T - 1, T, k=1)
         motion = (sp.kron(following, np.eye(4)) - sp.kron(now, A)) @ s - sp.kron(now, B) @ w
         observation = sp.kron(sp.eye_array(T), C) @ s + v
-        first, last = np.eye(3)[:, :1], np.eye(3)[:, 1:]
+        first = np.eye(3)[:, :1]
+        last = np.eye(3)[:, 1:]
         cones = sp.kron(sp.eye_array(T), first) @ h + sp.kron(sp.eye_array(T), last) @ v
         rows = sp.vstack([motion, observation, u + z - h, z, -u, -cones])
         zero = 4 * (T - 1) + 3 * T
-        b, c, P = np.zeros(rows.shape[0]), np.zeros(n), np.zeros(n)
+        b = np.zeros(rows.shape[0])
+        c = np.zeros(n)
+        P = np.zeros(n)
         b[zero : zero + T] = self.rho
         P[self.blocks["w"]], P[self.blocks["z"]] = 2.0, 2 * self.mu
         c[self.blocks["u"]] = 2 * self.mu * self.rho
@@ -143,7 +153,8 @@ class Kalman:
         Trajectories are numbered on from split to split. For `Dataset.from_parameters` take
         {name: windows.measurements}.
         """
-        parts, first = {}, 0
+        parts = {}
+        first = 0
         for name, count in trajectories.items():
             part = self.windows(np.random.default_rng([seed, *name.encode()]), count)
             parts[name] = Windows(part.measurements, first + part.trajectory)
@@ -168,7 +179,8 @@ class Kalman:
 
 def _moved(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]) -> Float[np.ndarray, "N k"]:
     """Blocks of (size, periods), each a period on, the last period twice."""
-    out, begin = values.copy(), 0
+    out = values.copy()
+    begin = 0
     for size, periods in blocks:
         end = begin + size * periods
         out[:, begin : end - size] = values[:, begin + size : end]
@@ -182,7 +194,8 @@ _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30),
 class Reproduction(Experiment[Conic]):
     """Windows that slide over trajectories: not independent, so there is no certificate."""
 
-    name, title = "kalman", "Robust Kalman filtering, SCS"
+    name = "kalman"
+    title = "Robust Kalman filtering, SCS"
     sizes: ClassVar[Mapping[str, Size]] = {
         "small": Size(
             {"horizon": 8, "length": 30}, test=60, steps=120, horizon=10, package_steps=60,
@@ -209,7 +222,8 @@ class Reproduction(Experiment[Conic]):
     @override
     def parameters(self) -> dict[str, Any]:
         """Test windows in their order, training windows in a random one: neighbours are alike."""
-        test, train = self.windows["test"], self.windows["train"]
+        test = self.windows["test"]
+        train = self.windows["train"]
         order = np.random.default_rng([self.options.seed, *b"order"]).permutation(len(train))
         return {
             "train": train.measurements[order[: self.counts["train"]]],
@@ -222,7 +236,9 @@ class Reproduction(Experiment[Conic]):
 
     @override
     def entries(self) -> list[Entry]:
-        family, size, training = self.family, self.size, self.main()
+        family = self.family
+        size = self.size
+        training = self.main()
         plain = Kalman(**self.size.problem, equilibrate=False).family
         slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps}
         return [
@@ -251,7 +267,8 @@ class Reproduction(Experiment[Conic]):
         """Positions: measured, optimal, and by each method after twenty iterations."""
         from .pictures import shown, tracks
 
-        optima, found = self.data.test.optima, {}
+        optima = self.data.test.optima
+        found = {}
         assert optima is not None
         assert self.pictured is not None
         count, after = self.pictured

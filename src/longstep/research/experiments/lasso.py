@@ -76,7 +76,8 @@ _SMALL: dict[str, Any] = {"few": 100, "slow": 100, "timed": 0, "hidden": (30, 30
 class Reproduction(Experiment[Composite]):
     """Learned from ten instances, with and without momentum."""
 
-    name, title = "lasso", "Lasso, proximal gradient"
+    name = "lasso"
+    title = "Lasso, proximal gradient"
     sizes: ClassVar[Mapping[str, Size]] = {
         "small": Size(
             {"m": 20, "n": 40}, validation=600, test=100, steps=100, certified=(10, 20, 30), horizon=30, **_SMALL
@@ -100,7 +101,8 @@ class Reproduction(Experiment[Composite]):
 
     @override
     def entries(self) -> list[Entry]:
-        family, constant = self.family, self.main()
+        family = self.family
+        constant = self.main()
         return [
             methods.learned("learned", f"learned, N = {self.size.train}", family, self.main),
             methods.learned(

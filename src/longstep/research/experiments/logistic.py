@@ -171,9 +171,11 @@ def optima(images: Shaped[np.ndarray, "N m k"], regularization: float, accuracy:
 
     halved until f falls.
     """
-    found, first = [], 0
+    found = []
+    first = 0
     for part in _chunks(images):
-        V, y = design(part), np.tile(_labels(part.shape[1]), (len(part), 1))
+        V = design(part)
+        y = np.tile(_labels(part.shape[1]), (len(part), 1))
         found += [require(o, accuracy, f"instance {first + k}") for k, o in enumerate(_newton(V, y, regularization))]
         first += len(part)
     value, error = (np.array([getattr(o, name) for o in found]) for name in ("value", "error"))
@@ -191,7 +193,8 @@ def _newton(V: Float[np.ndarray, "N m n"], y: Float[np.ndarray, "N m"], epsilon:
         Ka = times(K, a)
         return np.mean(np.logaddexp(0.0, -y * Ka), axis=1) + epsilon / 2 * np.sum(a * Ka, axis=1)
 
-    a, identity = np.zeros((N, m)), epsilon * np.eye(m)
+    a = np.zeros((N, m))
+    identity = epsilon * np.eye(m)
     for _ in range(60):
         sigma = 1 / (1 + np.exp(np.minimum(y * times(K, a), 700.0)))
         r = epsilon * a - y * sigma / m
@@ -200,7 +203,8 @@ def _newton(V: Float[np.ndarray, "N m n"], y: Float[np.ndarray, "N m"], epsilon:
         curvature = (sigma * (1 - sigma) / m)[:, :, None]
         step = -np.linalg.solve(identity + curvature * K, r[:, :, None])[:, :, 0]
         # At the end differences of f are rounding, and full steps are right.
-        limit, length = value(a) + 1e-14, np.ones((N, 1))
+        limit = value(a) + 1e-14
+        length = np.ones((N, 1))
         for _ in range(30):
             worse = ~(value(a + length * step) <= limit)
             if not worse.any():
@@ -225,7 +229,8 @@ _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (20, 20),
 class Reproduction(Experiment[Smooth]):
     """With ε = 0, as published, no minimiser exists: errors are f itself, and what needs optima is left out."""
 
-    name, title = "logistic", "Logistic regression on pairs of digits, gradient descent"
+    name = "logistic"
+    title = "Logistic regression on pairs of digits, gradient descent"
     sizes: ClassVar[Mapping[str, Size]] = {
         "small": Size(
             {"per_class": 10, "every": 4}, validation=600, test=60, steps=100, horizon=30, certified=(10, 20, 30),
@@ -304,7 +309,9 @@ class Reproduction(Experiment[Smooth]):
 
     @override
     def entries(self) -> list[Entry]:
-        family, size, training = self.family, self.size, self.main()
+        family = self.family
+        size = self.size
+        training = self.main()
         few: dict[str, Any] = {"instances": size.few}
         names = f"learned, B = {size.block}, N = {size.train}", f"learned with momentum, N = {size.train}"
         found = [

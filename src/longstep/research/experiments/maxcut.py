@@ -87,7 +87,8 @@ _SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30),
 class Reproduction(Experiment[Conic]):
     """Residuals are measured, so only the networks and the neighbour need optima, of training instances."""
 
-    name, title = "maxcut", "Maximum cut, SCS"
+    name = "maxcut"
+    title = "Maximum cut, SCS"
     sizes: ClassVar[Mapping[str, Size]] = {
         "small": Size(
             {"nodes": 8}, validation=600, test=60, steps=120, certified=(10, 20, 30), horizon=10, package_steps=60,
@@ -113,7 +114,9 @@ class Reproduction(Experiment[Conic]):
 
     @override
     def entries(self) -> list[Entry]:
-        family, size, training = self.family, self.size, self.main()
+        family = self.family
+        size = self.size
+        training = self.main()
         plain = Maxcut(**self.size.problem, equilibrate=False).family
         slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps, "dense": 30}
         return [

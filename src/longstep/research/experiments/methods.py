@@ -184,7 +184,8 @@ def _(method: Started, parameters: Any, count: int) -> Any:
 
 @points.register
 def _(method: LearnedMetric, parameters: Any, count: int) -> Any:
-    inputs, encoded = method.standard(features(method.family, parameters)), method.family.encode(parameters)
+    inputs = method.standard(features(method.family, parameters))
+    encoded = method.family.encode(parameters)
     return np.asarray(_in_their_metrics(method.metric, method.network, inputs, encoded, count))
 
 

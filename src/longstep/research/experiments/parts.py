@@ -13,7 +13,8 @@ from ..._util.version import __version__
 
 Part: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
 # Raised when the same settings give other results.
-_KIND, _VERSION = "part of an experiment", 2
+_KIND = "part of an experiment"
+_VERSION = 2
 
 
 class Parts:
@@ -31,7 +32,8 @@ class Parts:
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None] = lambda text: None):
-        self.folder, self.say = folder, say
+        self.folder = folder
+        self.say = say
         self.made: list[str] = []
         self.seconds: dict[str, float] = {}
 

@@ -64,7 +64,8 @@ def residuals(results: list[Result], last: int) -> "dict[str, Figure]":
 
 def schedule(experiment: Experiment) -> "Figure":
     """The learned hyperparameters with the defaults, the best constant, and 2/L for gradient methods."""
-    training, family = experiment.drawn(), experiment.family
+    training = experiment.drawn()
+    family = experiment.family
     limit = getattr(family, "lipschitz", None)
     if limit is not None:
         return figures.schedule(training, limit=2 / limit, other=experiment.others())
@@ -74,7 +75,8 @@ def schedule(experiment: Experiment) -> "Figure":
 
 def _groups(results: list[Result]) -> list[list[Result]]:
     """The learned method with so many of the others as a figure holds."""
-    main, rest = results[0], results[1:]
+    main = results[0]
+    rest = results[1:]
     width = _MOST - 1
     return [[main, *rest[i : i + width]] for i in range(0, max(len(rest), 1), width)]
 

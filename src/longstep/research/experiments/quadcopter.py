@@ -10,17 +10,22 @@ import scipy.sparse as sp
 
 from longstep import QP, Affine
 
-STATES, INPUTS, HORIZON, DT = 12, 4, 10, 0.1
+STATES = 12
+INPUTS = 4
+HORIZON = 10
+DT = 0.1
 STATE_COST = np.diag([10.0] * 6 + [1.0] * 3 + [5.0] * 3)
 INPUT_COST = 0.1 * np.eye(INPUTS)
 TARGET = np.eye(STATES)[2]  # hover at height one
-ANGLE_LIMIT, INPUT_LIMIT = np.pi / 6, 1.5
+ANGLE_LIMIT = np.pi / 6
+INPUT_LIMIT = 1.5
 SPREAD = np.array([1.0] * 3 + [0.1] * 3 + [0.5] * 3 + [0.1] * 3)
 
 
 def dynamics() -> tuple[np.ndarray, np.ndarray]:
     """A and B of s⁺ = As + Bu."""
-    A, B = np.eye(STATES), np.zeros((STATES, INPUTS))
+    A = np.eye(STATES)
+    B = np.zeros((STATES, INPUTS))
     A[np.arange(6), np.arange(6, 12)] = DT
     A[6, 4], A[7, 3] = 9.8 * DT, -9.8 * DT
     A[0, 4], A[1, 3] = 0.5 * 9.8 * DT**2, -0.5 * 9.8 * DT**2
@@ -34,7 +39,8 @@ def dynamics() -> tuple[np.ndarray, np.ndarray]:
 def family(dtype: str = "float64", equilibrate: bool = True) -> QP:
     """The QP over (s_0 … s_T, u_0 … u_{T−1}) with the initial state as its parameter."""
     A, B = dynamics()
-    T, stages = HORIZON, HORIZON + 1
+    T = HORIZON
+    stages = HORIZON + 1
     P = sp.block_diag([sp.kron(sp.eye_array(stages), STATE_COST), sp.kron(sp.eye_array(T), INPUT_COST)])
     q = np.concatenate([np.tile(-STATE_COST @ TARGET, stages), np.zeros(T * INPUTS)])
     n = P.shape[0]

@@ -67,7 +67,8 @@ def reproduce(
     """
     if name not in NAMES:
         raise ValueError(f"the experiments are {', '.join(NAMES)}, got {name!r}")
-    begin, folder = perf_counter(), Path(out) / name
+    begin = perf_counter()
+    folder = Path(out) / name
     parts = Parts(folder / "parts", lambda text: say(f"{name}: {text}"))
     options = Options() if options is None else options
     experiment: Experiment = import_module(f"{__package__}.{name}").Reproduction(options, parts)
@@ -105,7 +106,8 @@ def _tables(experiment: Experiment, found: list[Result], certificate: Certificat
 
 def _record(experiment: Experiment, parts: Parts, folder: Path, seconds: float) -> dict[str, Any]:
     """run.json: what was run, with what, how long it took and how much memory; of several runs the largest memory."""
-    options, size = experiment.options, experiment.size
+    options = experiment.options
+    size = experiment.size
     before = _read(folder / "run.json")
     same = before.get("hashes") == _hashes(experiment)
     return {

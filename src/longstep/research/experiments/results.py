@@ -46,7 +46,8 @@ def iterations_table(results: Iterable[Result], title: str) -> Table:
 
 def errors_table(results: Iterable[Result], at: Iterable[int]) -> Table:
     """Geometric mean, median, 95% quantile and maximum of every method after some iterations."""
-    results, at = list(results), list(at)
+    results = list(results)
+    at = list(at)
     names = ("mean", "median", "95%", "max")
     columns = [Column("method"), *(Column(f"{name} at {k}", _error) for k in at for name in names)]
     rows = []
@@ -69,12 +70,14 @@ def _statistics(e: Evaluation, k: int) -> list[float]:
 def same_instances(results: Iterable[Result]) -> list[Evaluation]:
     """The evaluations on the instances that all of them have, the first ones, and for as many iterations as all ran."""
     evaluations = [r.evaluation for r in results]
-    count, last = min(map(len, evaluations)), min(e.iterations for e in evaluations)
+    count = min(map(len, evaluations))
+    last = min(e.iterations for e in evaluations)
     return [_shortened(e, count, last) for e in evaluations]
 
 
 def _shortened(e: Evaluation, count: int, last: int) -> Evaluation:
-    values, safe = e.values[:count, : last + 1], e.safeguarded[:count]
+    values = e.values[:count, : last + 1]
+    safe = e.safeguarded[:count]
     return replace(e, values=values, safeguarded=safe, data_hash=f"first {count}", seconds=None)
 
 
@@ -117,7 +120,8 @@ def weights_table(experiment: Experiment, results: Iterable[Result]) -> Table:
     """How many numbers are learned: the schedule's, the networks', and those of a linear map to a start."""
     family = experiment.family
     first = experiment.data.train.select([0]).parameters
-    d, schedule = features(family, first).shape[1], experiment.main().schedule
+    d = features(family, first).shape[1]
+    schedule = experiment.main().schedule
     rows: list[tuple[str, Any, Any]] = [
         ("parameter size d", d, None),
         ("fixed-point dimension", fixed_point_dimension(family), None),

@@ -66,7 +66,8 @@ _SMALL: dict[str, Any] = {"few": 100, "slow": 100, "timed": 0, "hidden": (30, 30
 class Reproduction(Experiment[Quadratic]):
     """Everything is exact here: schedules come from the known Gaussian of b, in closed form, without an instance."""
 
-    name, title = "ridge", "Ridge regression, gradient descent"
+    name = "ridge"
+    title = "Ridge regression, gradient descent"
     sizes: ClassVar[Mapping[str, Size]] = {
         "small": Size(
             {"m": 30, "n": 50}, validation=600, test=100, steps=120, certified=(10, 20, 30), horizon=30, **_SMALL

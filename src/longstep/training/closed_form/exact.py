@@ -27,7 +27,8 @@ from .spectrum import EPS, Gaussian, Spectrum, curved
 
 def one_step(gradients: ArrayLike, errors: ArrayLike) -> float:
     """The step t = Σ g'e / Σ‖g‖² that minimises Σ‖e − t g‖² over instances (rows); 0 where all gradients are 0."""
-    g, e = np.asarray(gradients, np.float64), np.asarray(errors, np.float64)
+    g = np.asarray(gradients, np.float64)
+    e = np.asarray(errors, np.float64)
     if g.shape != e.shape:
         raise ValueError(f"gradients and errors must have one shape, got {g.shape} and {e.shape}")
     scale = np.max(np.abs(g), initial=0.0)
@@ -80,11 +81,13 @@ def _anytime_order(
     for root in roots:
         left = np.concatenate([left, left * (1 - singular**2 / root) ** 2])
     losses = np.log(np.maximum(np.sum(left, axis=1), np.finfo(np.float64).tiny))
-    total, last = np.zeros(len(losses)), np.zeros(len(losses), int)
+    total = np.zeros(len(losses))
+    last = np.zeros(len(losses), int)
     for taken in range(1, len(losses)):
         before, last[taken] = min((total[taken ^ 1 << i], i) for i in range(roots.size) if taken >> i & 1)
         total[taken] = before + losses[taken]
-    order, taken = [], len(losses) - 1
+    order = []
+    taken = len(losses) - 1
     while taken:
         order.append(last[taken])
         taken ^= 1 << int(last[taken])
@@ -150,7 +153,8 @@ def polynomials(
     eigenvalues: Float[np.ndarray, " n"], steps: Float[np.ndarray, " H"], momentum: Float[np.ndarray, " H"] | None
 ) -> Iterator[Float[np.ndarray, " n"]]:
     """p_0, p_1, …, p_H at the eigenvalues: the error along each after k steps is p_k times that at the start."""
-    values, steps = np.asarray(eigenvalues, np.float64), np.asarray(steps, np.float64)
+    values = np.asarray(eigenvalues, np.float64)
+    steps = np.asarray(steps, np.float64)
     momentum = np.zeros_like(steps) if momentum is None else np.asarray(momentum, np.float64)
     p = previous = np.ones_like(values)
     yield p
@@ -197,9 +201,11 @@ def exact_schedule(
         float(np.finfo(family.dtype).eps),
     )
     runs = list(progress.blocks([horizon] if momentum else block_lengths(horizon, block)))
-    varying, steady = {"step": [run.steps for run in runs]}, {"step": step_size(family).default}
+    varying = {"step": [run.steps for run in runs]}
+    steady = {"step": step_size(family).default}
     if momentum:
-        varying, steady = {**varying, "momentum": [run.momentum for run in runs]}, {**steady, "momentum": 0.0}
+        varying = {**varying, "momentum": [run.momentum for run in runs]}
+        steady = {**steady, "momentum": 0.0}
     arrays = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in varying.items()}
     return Schedule(arrays, steady, blocks=[len(run.steps) for run in runs if len(run.steps)])
 
@@ -231,7 +237,9 @@ class _Progress:
     def __init__(self, eigenvalues: np.ndarray, weights: np.ndarray, propose: _Proposal, power: int, eps: float):
         self.values = np.asarray(eigenvalues, np.float64)
         self.weights = np.where(curved(self.values), weights, 0.0)
-        self.propose, self.power, self.eps = propose, power, eps
+        self.propose = propose
+        self.power = power
+        self.eps = eps
         self.scale = np.abs(self.values) ** (power - 1)
         # From zero the weights add up to the mean ‖z*‖², which sets the size of the rounding errors.
         self.size = float(np.sum(self.weights))
@@ -286,7 +294,10 @@ class _Progress:
 
         A step rounds z, z* and t∇f to eps, in all directions alike, and later steps carry that on.
         """
-        errors, losses, rounding, solved = weights, [self.loss(weights)], [0.0], False
+        errors = weights
+        losses = [self.loss(weights)]
+        rounding = [0.0]
+        solved = False
         # One row for what is left of the rounding errors of each step, after the last step and the one before it.
         carried, previous = np.zeros((2, steps.size, self.values.size))
         following = itertools.islice(polynomials(self.values, steps, momentum), 1, None)
@@ -313,7 +324,8 @@ def _support(
     eigenvalues: ArrayLike, weights: ArrayLike, count: int, power: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     """The eigenvalues that count and their weights, the largest scaled to 1."""
-    values, weights = np.asarray(eigenvalues, np.float64), np.asarray(weights, np.float64)
+    values = np.asarray(eigenvalues, np.float64)
+    weights = np.asarray(weights, np.float64)
     if values.ndim != 1 or values.shape != weights.shape:
         raise ValueError(f"eigenvalues and weights must be vectors of one length, got {values.shape}, {weights.shape}")
     if not (np.isfinite(values).all() and np.isfinite(weights).all() and (weights >= 0).all()):
@@ -335,8 +347,10 @@ def _bidiagonal(
     """
     root = np.sqrt(values)
     rounding = 16 * EPS * np.max(root)
-    left, right = np.zeros((count, values.size)), np.zeros((count, values.size))
-    diagonal, above = [], []
+    left = np.zeros((count, values.size))
+    right = np.zeros((count, values.size))
+    diagonal = []
+    above = []
     v = np.sqrt(measure) / np.linalg.norm(np.sqrt(measure))
     for k in range(count):
         right[k] = v

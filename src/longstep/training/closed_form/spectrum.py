@@ -26,7 +26,8 @@ class Gaussian:
     covariance: np.ndarray
 
     def __post_init__(self):
-        mean, covariance = np.array(self.mean, np.float64), np.array(self.covariance, np.float64)
+        mean = np.array(self.mean, np.float64)
+        covariance = np.array(self.covariance, np.float64)
         if mean.ndim != 1 or covariance.shape != (mean.size, mean.size):
             raise ValueError(
                 f"a Gaussian needs a mean (d,) and a covariance (d, d), got {mean.shape} and {covariance.shape}"
@@ -82,17 +83,20 @@ class Spectrum:
 
     def _of_gaussian(self, source: Gaussian) -> Float[np.ndarray, " n"]:
         # z⁰ − z* = P⁻¹q with q = q₀ + M x, so ω_j is the second moment of (Q'q)_j over λ_j².
-        parameter, n = self.family.parameter, self.family.n
+        parameter = self.family.parameter
+        n = self.family.n
         size = n if parameter is None else parameter.size
         if source.size != size:
             what = "linear term" if parameter is None else "parameter"
             raise ValueError(f"the {what} of this family has {size} entries, the Gaussian {source.size}")
         if parameter is None:
-            mean, map_ = source.mean, np.eye(n)
+            mean = source.mean
+            map_ = np.eye(n)
         else:
             matrix = parameter.matrices["q"]
             offset = self.family.host.q
-            mean, map_ = matrix @ source.mean + (0.0 if offset is None else offset), matrix.toarray()
+            mean = matrix @ source.mean + (0.0 if offset is None else offset)
+            map_ = matrix.toarray()
         rows = self.coordinates(map_)
         spread = np.maximum(np.sum((rows @ source.covariance) * rows, axis=1), 0.0)
         squares = self.coordinates(mean[:, None])[:, 0] ** 2 + spread

@@ -30,7 +30,8 @@ def closed_form(
 
     The loss must be the distance or the metric alone, at block ends, and all hyperparameters must be learned.
     """
-    loss, kind = settings.loss, type(algorithm)
+    loss = settings.loss
+    kind = type(algorithm)
     simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None
     everything = {h.name for h in algorithm.hyperparameters(family)} == set(settings.learn)
     if not (simple and everything) or settings.optimizer != "lbfgs" or settings.joint:
@@ -57,7 +58,8 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
         recipe=recipe,
     )  # fmt: skip
     spectrum = Spectrum(family)
-    eigenvalues, weights = spectrum.eigenvalues, spectrum.weights(source)
+    eigenvalues = spectrum.eigenvalues
+    weights = spectrum.weights(source)
     steady = found.steady | {"step": _lasting_step(family, weights, *_steps(found), power, recipe)}
     schedule = Schedule(found.varying, steady, warm=warm, blocks=_watched(found.blocks, recipe))
 
@@ -66,7 +68,8 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
 
     # The best constant of the same measure, at the same block ends: one number, so one search.
     ends = np.cumsum(schedule.blocks)
-    H, L = int(ends[-1]) if len(ends) else 0, family.lipschitz
+    H = int(ends[-1]) if len(ends) else 0
+    L = family.lipschitz
 
     def score(t: float) -> float:
         return float(np.mean(np.log(losses(np.full(H, t))[ends] + 1e-300)))
@@ -91,7 +94,8 @@ def _lasting_step(
     with more unknowns than measurements, longer steps are many times faster.
     """
     spectrum = Spectrum(family)
-    values, eps = spectrum.eigenvalues, float(np.finfo(family.dtype).eps)
+    values = spectrum.eigenvalues
+    eps = float(np.finfo(family.dtype).eps)
     (*_, p) = polynomials(values, steps, momentum)
     scale = np.abs(values) ** (power - 1)
     # Rounding leaves a little of everything.
@@ -155,7 +159,8 @@ def _single_steps(
     first = np.zeros_like(optimum) if found.start is None else np.asarray(found.start.x, np.float64)
 
     def descend(choose: Any, z: np.ndarray = first) -> tuple[list[float], list[float], np.ndarray]:
-        steps, distances = [], []
+        steps = []
+        distances = []
         for _ in range(settings.horizon):
             g = np.asarray(gradient(jnp.asarray(z, family.dtype)), np.float64)
             steps.append(choose(g, z - optimum))
