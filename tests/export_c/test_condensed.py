@@ -7,6 +7,7 @@ import pytest
 
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
+from longstep.export_c.problem import problem_of
 
 from ..helpers import random_qp
 from .compare import assert_equal, distance
@@ -34,6 +35,19 @@ def _family(seed=4, n=12, equalities=3, inequalities=10, free=0, zero=False, rep
     return ls.QP(P, A, q=q, l=l, u=u, parameter=move, **options)
 
 
+def residuals(**options):
+    """Least absolute values with an unknown for each residual r = Gx − b, which its equality gives."""
+    rng = np.random.default_rng(3)
+    k, n, one, none = 40, 82, np.eye(40), np.zeros((40, 2))
+    A = np.block([[rng.normal(size=(k, 2)), -one, 0 * one], [none, one, -one], [none, -one, -one]])
+    l = np.concatenate([rng.normal(size=k), np.full(2 * k, -np.inf)])
+    u = np.concatenate([l[:k], np.zeros(2 * k)])
+    rows = np.eye(3 * k)[:, :5] * (np.arange(3 * k) < 3)[:, None]
+    move = ls.Affine(q=0.2 * np.eye(n)[:, :5], l=rows, u=rows)
+    P = np.diag(np.repeat([0.1, 1.0, 0.0], [2, k, k]))
+    return ls.QP(P, A, q=np.repeat([0.0, 0.0, 1.0], [2, k, k]), l=l, u=u, parameter=move, **options)
+
+
 FAMILIES = {
     "equalities": {},
     "few inequalities": {"inequalities": 4},
@@ -47,6 +61,7 @@ FAMILIES = {
     "zero P, few rows": {"zero": True, "inequalities": 5},
     "unmapped": {"mapped": False},
     "not equilibrated": {"equilibrate": False},
+    "residuals": {},
 }
 
 
@@ -54,7 +69,7 @@ FAMILIES = {
 def solvers(
     name="equalities", metric=False, ladder=False, safeguard="block", spread=0.2, precision="double", **options
 ):
-    family = _family(**FAMILIES[name], **options)
+    family = residuals(**options) if name == "residuals" else _family(**FAMILIES[name], **options)
     rng, H = np.random.default_rng(2), 6
     steady = {"rho": 0.3, "alpha": 1.6}
     steps = {"rho": 0.3 * 10 ** rng.uniform(-spread, spread, H), "alpha": rng.uniform(0.8, 1.8, H)}
@@ -100,7 +115,7 @@ LIMITS = (
     {"eps_abs": 1e-6, "eps_rel": 1e-6, "max_iter": 3000},
     {"eps_abs": 1e-3, "eps_rel": 1e-3, "check_every": 1},
 )
-USUAL = ("equalities", "many inequalities", "repeated", "zero P, few rows", "no inequalities")
+USUAL = ("equalities", "residuals", "many inequalities", "repeated", "zero P, few rows", "no inequalities")
 
 
 @pytest.mark.parametrize("name", [name if name in USUAL else pytest.param(name, marks=slow) for name in FAMILIES])
@@ -129,7 +144,7 @@ def test_metric_and_ladder(name, metric, ladder):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9 * (1 + b.max()))
 
 
-@pytest.mark.parametrize("name", [n if n == "equalities" else pytest.param(n, marks=slow) for n in FAMILIES])
+@pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=slow) for n in FAMILIES])
 def test_warm_starts(name):
     solver, compiled = solvers(name)
     rtol = 1e-9 if solver._working.elimination.shift == 0 else 2e-2
@@ -140,6 +155,17 @@ def test_warm_starts(name):
         for limit in ({"steps": 0}, {"steps": 3}, {"max_iter": 12}):
             options = {**limit, "warm_start": start}
             assert_alike(solver, compiled, x, rtol, **options)
+
+
+def test_equalities_give_the_unknowns_that_leave_the_fewest_entries():
+    solver, _ = solvers("residuals")
+    condensed = problem_of(solver).condensed
+    assert not condensed.least
+    E = problem_of(solver).A.toarray()[condensed.equalities]
+    np.testing.assert_allclose(E @ condensed.N, 0.0, atol=1e-12)
+    np.testing.assert_allclose(condensed.left_inverse() @ condensed.N, np.eye(condensed.free), atol=1e-12)
+    # Each residual is given by its row of G and nothing else; all others are coordinates.
+    assert np.count_nonzero(condensed.N) == 40 * 2 + 42
 
 
 @pytest.mark.parametrize("rule", ["block", pytest.param("step", marks=slow)])

@@ -14,7 +14,8 @@ from ..engine.plan import make_plan
 from . import emit
 from .condensation import Condensation
 from .header import header_source
-from .linear import METHODS, Linear, linear_system
+from .linear import Linear, linear_system
+from .ordering import METHODS
 from .problem import Generated, Problem, problem_of
 from .source import LEAST_EPS, data_source, has, renamed
 
@@ -191,7 +192,7 @@ def _condensed_memory(problem: Problem, c: Condensation, width: int, spare_vecto
     kept = (problem.n + 2 * max(problem.constraints, 1) + 3) * width + 4 * 4
     if problem.finish is not None:
         slots = emit.vector_length(c.slots, width)
-        reals += slots * slots + 4 * slots + 3 * inner + 2 * free + state + 9
+        reals += slots * slots + 12 * slots + 3 * inner + 2 * free + state + 9
         integers += 2 * slots + 4
         kept += 2 * 4
     return -(-(reals * width + integers * 4) // width) * width, kept

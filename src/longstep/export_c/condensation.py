@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -11,10 +11,21 @@ from jaxtyping import Float, Int
 
 from ..families.elimination import small_shift, solutions
 from .factors import factorize_blocks
-from .ordering import columns_alone
+from .ordering import LANES, choose_blocks, columns_alone
+from .products import product_cost
 
-# Rows are taken for coordinates as long as the change of coordinates is not worse conditioned than this.
+# Coordinates are taken as long as the change to them is not worse conditioned than this.
 _CONDITION = 1e4
+# Unknowns are given by an equality in which their part is at least this of the largest.
+_PIVOT = 0.1
+# Operations with which unknowns may be sought that the equalities give.
+_MOST_OPERATIONS = 1e9
+# How many steps a solve takes for each instance that it loads, and how often it looks at the point, to tell which
+# coordinates are cheap.
+_STEPS = 20
+_LOOKS = 4
+# Rows beside those of the identity are multiplied alone where they have more entries than this part of all.
+_FULL = 0.3
 # What is less than this part of the largest entry is rounding.
 _ROUNDING = 1e-13
 # Up to this condition number of the equalities, their multipliers come from a sparse factor of EE'; with one refinement
@@ -49,7 +60,9 @@ class Condensation:
 
     The inequalities in the order `inner` have the values level + A v; of A the first `alike` rows are those of the
     identity. P is N'PN. `Y` maps slopes to the equalities' multipliers where `normal` does not; `apart` is I − EY where
-    equalities repeat each other. `bounds` are norms with which directions are told not to be certificates.
+    equalities repeat each other. `least` says whether still is the least point on the equalities, normal
+    to N's columns.
+    `bounds` are norms with which directions are told not to be certificates.
     """
 
     N: Float[np.ndarray, "n v"]
@@ -62,6 +75,7 @@ class Condensation:
     normal: Normal | None
     Y: Float[np.ndarray, "n e"]
     apart: Float[np.ndarray, "e e"] | None
+    least: bool
     data: dict[str, Vector]
     bounds: dict[str, float]
 
@@ -79,6 +93,34 @@ class Condensation:
     def rows_are_coordinates(self) -> bool:
         """Whether the rows of a point, once the equalities hold, are all that is needed for its coordinates."""
         return self.alike == self.free and (self.normal is not None or not self.equalities.size)
+
+    @property
+    def cost(self) -> float:
+        """What a solve costs, in multiplications of a long product, as far as it depends on the coordinates."""
+        if self.free == 0:
+            return 0.0
+        pattern = sp.csr_array(sp.eye_array(self.free) + abs(sp.csr_array(self.P)) + _gram_pattern(self.A))
+        rows = sp.csr_array(self.A[self.alike :] if self.multiplies_apart else self.A)
+        step = choose_blocks(pattern, "auto", LANES["double"]).cost + product_cost(rows) + product_cost(rows.T.tocsr())
+        look = product_cost(sp.csr_array(self.N)) + product_cost(sp.csr_array(self.P))
+        load = sum(product_cost(vector.matrix) for vector in self.data.values())
+        return _STEPS * step + _LOOKS * look + load
+
+    @property
+    def multiplies_apart(self) -> bool:
+        """Whether the rows of A beside those of the identity have so many entries that they are multiplied alone."""
+        others = self.A[self.alike :]
+        return self.alike > 0 and bool(np.count_nonzero(others) > _FULL * others.size)
+
+    def left_inverse(self) -> sp.csr_array:
+        """Return M with M N = I. Where unknowns are the coordinates it takes those, and is no projection."""
+        if self.least:
+            return sp.csr_array(np.linalg.pinv(self.N))
+        alone = np.flatnonzero(np.count_nonzero(self.N, axis=1) == 1)
+        columns = np.argmax(self.N[alone] != 0, axis=1)
+        found, first = np.unique(columns, return_index=True)
+        rows = alone[first]
+        return sp.csr_array((1 / self.N[rows, found], (found, rows)), shape=self.N.T.shape)
 
     def ordered(self, order: Int[np.ndarray, " v"]) -> "Condensation":
         """The same with the coordinates in another order."""
@@ -109,8 +151,17 @@ def _rows(vector: Vector, rows: np.ndarray) -> Vector:
     return Vector(vector.offset[rows], sp.csr_array(vector.matrix[rows]), vector.scale[rows])
 
 
+class _Basis(NamedTuple):
+    """Columns N that span the null space of the equalities, a solution S b of them, and the inequalities, if any, whose
+    values are the first coordinates."""
+
+    N: Float[np.ndarray, "n v"]
+    S: Float[np.ndarray, "n e"]
+    taken: Int[np.ndarray, " t"]
+
+
 def condense(problem: Any) -> Condensation:
-    """Choose coordinates and orders for a problem in all its unknowns and rows."""
+    """Choose coordinates and orders for a problem in all its unknowns and rows: the cheapest of some."""
     P = problem.P.toarray()
     A = problem.A.toarray()
     equalities = np.flatnonzero(problem.equality)
@@ -120,61 +171,121 @@ def condense(problem: Any) -> Condensation:
     N, Y = solutions(E)
     apart = None if N.shape[1] + len(E) == len(P) else np.eye(len(E)) - E @ Y
     definite = small_shift(N.T @ P @ N, C @ N) == 0
-    # Where the shift is needed it is one of these coordinates.
-    T, taken = _coordinates(N, C @ N) if definite else (np.eye(N.shape[1]), np.zeros(0, int))
-    inner = np.concatenate([taken, np.setdiff1d(np.arange(len(C)), taken)]).astype(int)
     order, normal = _normal(E) if apart is None and len(E) else (np.arange(len(E)), None)
     E = E[order]
     Y = Y[:, order]
     apart = None if apart is None else apart[order][:, order]
     equalities = equalities[order]
-    C = C[inner]
-    # Where a small shift is all that keeps directions apart, rounding stays too.
-    N = _trimmed(N @ T) if definite else N
-    rows = _trimmed(C @ N) if definite else C @ N
-    rows[: taken.size] = np.eye(N.shape[1])[: taken.size]
-    reduced = N.T @ P @ N
+    # Where the shift is needed it is one of these coordinates, and rounding stays, as all that keeps directions apart.
+    bases = [_Basis(N, Y, np.zeros(0, int))]
+    if definite:
+        bases = [_trim_basis(basis) for basis in bases] + _row_bases(N, Y, C)
+    if definite and normal is not None:
+        bases += _sparse_bases(E, C, P)
     q = problem.data["q"]
     l = problem.data["l"]
-    data = {
-        "still": _mapped([(Y, l, equalities)]),
-        "cost": _mapped([(N.T, q, np.arange(len(P))), (N.T @ P @ Y, l, equalities)]),
-        "level": _mapped([(C @ Y, l, equalities)]),
-    }
-    return Condensation(
-        N=N,
-        P=(reduced + reduced.T) / 2,
-        A=rows,
-        alike=taken.size,
-        equalities=equalities,
-        inner=others[inner],
-        definite=definite,
-        normal=normal,
-        Y=Y,
-        apart=apart,
-        data=data,
-        bounds=_bounds(problem, N, P, Y, C, equalities, others[inner]),
-    )
+
+    def make(basis: _Basis) -> Condensation:
+        N, S, taken = basis
+        inner = np.concatenate([taken, np.setdiff1d(np.arange(len(C)), taken)]).astype(int)
+        rows = C[inner] @ N
+        rows = _trimmed(rows) if definite else rows
+        rows[: taken.size] = np.eye(N.shape[1])[: taken.size]
+        reduced = N.T @ P @ N
+        reduced = _trimmed(reduced) if definite else reduced
+        data = {
+            "still": _mapped([(S, l, equalities)]),
+            "cost": _mapped([(N.T, q, np.arange(len(P))), (N.T @ P @ S, l, equalities)]),
+            "level": _mapped([(C[inner] @ S, l, equalities)]),
+        }
+        return Condensation(
+            N=N,
+            P=(reduced + reduced.T) / 2,
+            A=rows,
+            alike=taken.size,
+            equalities=equalities,
+            inner=others[inner],
+            definite=definite,
+            normal=normal,
+            Y=Y,
+            apart=apart,
+            least=S is Y or not len(E),
+            data=data,
+            bounds=_bounds(problem, N, P, Y, C[inner], equalities, others[inner]),
+        )
+
+    return min(map(make, bases), key=lambda made: made.cost)
 
 
-def _coordinates(N: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """T and rows of A with A[rows] T = [I 0]: of some choices of rows, the one that leaves the fewest numbers."""
-    best = (np.eye(N.shape[1]), np.zeros(0, int))
-    least = _entries(N) + A.size
+def _trim_basis(basis: _Basis) -> _Basis:
+    return basis._replace(N=_trimmed(basis.N))
+
+
+def _row_bases(N: np.ndarray, Y: np.ndarray, C: np.ndarray) -> list[_Basis]:
+    """Bases in which the values of as many inequalities as are independent are coordinates, by some choices of them."""
+    A = C @ N
     _, R, pivots = scipy.linalg.qr(A.T, mode="economic", pivoting=True) if A.size else (None, np.zeros((0, 0)), [])
     sizes = np.abs(np.diag(R))
     rank = int((sizes > 1e-9 * sizes.max(initial=0.0)).sum())
     backward = np.arange(len(A))[::-1]
     forward = np.arange(len(A))
+    bases = []
     for rows in (np.asarray(pivots, int)[:rank], _independent(A, backward, rank), _independent(A, forward, rank)):
         if rows.size == 0 or np.linalg.cond(A[rows]) > _CONDITION:
             continue
         T = np.hstack([np.linalg.pinv(A[rows]), scipy.linalg.null_space(A[rows])])
-        numbers = _entries(N @ T) + (len(A) - rows.size) * rows.size
-        if numbers < least:
-            best = (T, rows)
-            least = numbers
-    return best
+        bases.append(_Basis(_trimmed(N @ T), Y, rows))
+    return bases
+
+
+def _sparse_bases(E: np.ndarray, C: np.ndarray, P: np.ndarray) -> list[_Basis]:
+    """The basis whose coordinates are the unknowns that are left when every equality gives one of them, those by which
+    fewest entries arise (Markowitz 1957); none where that is ill conditioned or takes long."""
+    e, n = E.shape
+    if e * e * n > _MOST_OPERATIONS:
+        return []
+    given = _given_unknowns(E, np.count_nonzero(C, axis=0) + np.count_nonzero(P, axis=0))
+    free = np.setdiff1d(np.arange(n), given)
+    if not 0 < e == given.size < n or np.linalg.cond(E[:, given]) > _CONDITION:
+        return []
+    N = np.zeros((n, n - e))
+    N[free, np.arange(n - e)] = 1.0
+    N[given] = -np.linalg.solve(E[:, given], E[:, free])
+    if np.linalg.cond(N) > _CONDITION:
+        return []
+    S = np.zeros((n, e))
+    S[given] = np.linalg.inv(E[:, given])
+    return [_Basis(_trimmed(N), _trimmed(S), np.zeros(0, int))]
+
+
+def _given_unknowns(E: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """For each equality in turn, by elimination, the unknown that it gives: that which has the fewest entries beside
+    those of its equality. `entries` are those that each unknown has elsewhere. Fewer where equalities are dependent."""
+    left = E / np.maximum(np.abs(E).max(axis=1, initial=0.0, keepdims=True), np.finfo(float).tiny)
+    waiting = np.ones(len(E), bool)
+    given = []
+    for _ in range(len(E)):
+        size = np.abs(left)
+        present = size > _ROUNDING
+        fill = (present.sum(axis=1, keepdims=True) - 1.0) * (present.sum(axis=0) - 1.0 + entries)
+        stable = present & waiting[:, None] & (size >= _PIVOT * size.max(axis=1, keepdims=True))
+        fill = np.where(stable, fill, np.inf)
+        row, column = np.unravel_index(np.argmin(fill), fill.shape)
+        if not np.isfinite(fill[row, column]):
+            break
+        left[row] /= left[row, column]
+        others = np.flatnonzero(present[:, column])
+        others = others[others != row]
+        left[others] -= np.outer(left[others, column], left[row])
+        left[others, column] = 0.0
+        waiting[row] = False
+        given.append(column)
+    return np.array(given, int)
+
+
+def _gram_pattern(A: np.ndarray) -> sp.csr_array:
+    pattern = sp.csr_array(abs(sp.csr_array(A)))
+    return sp.csr_array(pattern.T @ pattern)
 
 
 def _independent(A: np.ndarray, order: np.ndarray, rank: int) -> np.ndarray:

@@ -4,27 +4,13 @@ import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Float, Int
 
 from ..linalg.systems import refinements_for
 from . import emit
 from .factors import Piece, factorize_blocks, solve_error
-from .ordering import Blocks, Costs, columns_alone, one_block, sparse_blocks
+from .ordering import LANES, Blocks, choose_blocks
 from .problem import Problem
-
-METHODS = ("auto", "sparse", "blocks", "inverse")
-# Columns of a block are padded to multiples of so many numbers, measured on x86: 256 bits.
-LANES = {"double": 4, "float": 8}
-# A block's own overhead and that of an indexed row, in multiplications of a long product; and what an entry of
-# column-wise LDLᵀ costs, where every number is loaded, multiplied and stored alone, and a column.
-_BLOCK = 20.0
-_ROW = 2.0
-_ENTRY = 4.0
-_COLUMN = 6.0
-# Blocks have functions of their own, a few hundred bytes for each shape.
-_MOST_SHAPES = 64
-_MOST_BLOCKS = 600
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,7 @@ def linear_system(problem: Problem, method: str, precision: str) -> Linear:
     pattern = problem.pattern()
     if pattern.nnz == problem.n:
         return dataclasses.replace(_diagonal(problem), by_system=by_system)
-    name, blocks = _choice(pattern, method, precision)
+    name, blocks, _ = choose_blocks(pattern, method, LANES[precision])
     matrices = [K[blocks.order][:, blocks.order].toarray() for K in map(problem.gram, range(len(problem.shift)))]
     pieces = [factorize_blocks(K, blocks) for K in matrices]
     system = _by_columns(blocks, pieces) if name == "sparse" else _in_blocks(blocks, pieces, precision, name)
@@ -65,29 +51,6 @@ def linear_system(problem: Problem, method: str, precision: str) -> Linear:
     # The rule of the solver's own cached inverses.
     refinements = refinements_for(error, problem.tolerance(float(np.finfo(dtype).eps)))
     return dataclasses.replace(system, refinements=refinements, by_system=by_system)
-
-
-def _choice(pattern: sp.csr_array, method: str, precision: str) -> tuple[str, Blocks]:
-    """The method and its blocks."""
-    costs = Costs(_BLOCK, _ROW, LANES[precision])
-    n = pattern.shape[0]
-    whole = one_block(n)
-    if method == "inverse":
-        return method, whole
-    alone = columns_alone(pattern)
-    if method == "sparse":
-        return method, alone
-    blocks = sparse_blocks(pattern, costs)
-    if method == "blocks":
-        return method, blocks
-    has_functions = len(blocks.rows) <= _MOST_BLOCKS and len(set(blocks.shapes)) <= _MOST_SHAPES
-    options = {
-        "inverse": (whole.cost(costs), whole),
-        "sparse": (2 * _ENTRY * (alone.entries - n) + _COLUMN * n, alone),
-        "blocks": (blocks.cost(costs) if has_functions else np.inf, blocks),
-    }
-    best = min(options, key=lambda name: options[name][0])
-    return best, options[best][1]
 
 
 def _diagonal(problem: Problem) -> Linear:

@@ -12,11 +12,25 @@ residuals in least squares have, go together too; their M is diagonal.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Int
 from scipy.sparse.linalg import splu
+
+METHODS = ("auto", "sparse", "blocks", "inverse")
+# Columns of a block are padded to multiples of this many numbers, measured on x86: 256 bits.
+LANES = {"double": 4, "float": 8}
+# A block's own overhead and that of an indexed row, in multiplications of a long product; and what an entry of
+# column-wise LDLᵀ costs, where every number is loaded, multiplied and stored alone, and a column.
+_BLOCK = 20.0
+_ROW = 2.0
+_ENTRY = 4.0
+_COLUMN = 6.0
+# Blocks have functions of their own, a few hundred bytes for each shape.
+_MOST_SHAPES = 64
+_MOST_BLOCKS = 600
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,35 @@ class Blocks:
     def cost(self, costs: Costs) -> float:
         """The cost of one solve."""
         return sum(costs(*shape) for shape in self.shapes)
+
+
+class Choice(NamedTuple):
+    """A method, its blocks, and what one solve costs by it."""
+
+    method: str
+    blocks: Blocks
+    cost: float
+
+
+def choose_blocks(pattern: sp.csr_array, method: str, lanes: int) -> Choice:
+    """Return the blocks of the method that was asked for; `auto` takes the cheapest by the cost model."""
+    costs = Costs(_BLOCK, _ROW, lanes)
+    n = pattern.shape[0]
+    whole = one_block(n)
+    if method == "inverse":
+        return Choice(method, whole, whole.cost(costs))
+    alone = columns_alone(pattern)
+    by_columns = Choice("sparse", alone, 2 * _ENTRY * (alone.entries - n) + _COLUMN * n)
+    if method == "sparse":
+        return by_columns
+    blocks = sparse_blocks(pattern, costs)
+    in_blocks = Choice("blocks", blocks, blocks.cost(costs))
+    if method == "blocks":
+        return in_blocks
+    options = [Choice("inverse", whole, whole.cost(costs)), by_columns]
+    if len(blocks.rows) <= _MOST_BLOCKS and len(set(blocks.shapes)) <= _MOST_SHAPES:
+        options.append(in_blocks)
+    return min(options, key=lambda choice: choice.cost)
 
 
 def one_block(n: int) -> Blocks:

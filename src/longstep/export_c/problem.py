@@ -85,7 +85,7 @@ class Problem:
     eps_infeasible: float
     theta: dict[str, Float[np.ndarray, " places"]]
     which: Int[np.ndarray, " places"]
-    metric: Float[np.ndarray, " rows"] | None
+    metric: Float[np.ndarray, " metric"] | None
     plain: Bool[np.ndarray, " places"]
     rungs: Rungs | None
     shift: Float[np.ndarray, " factors"]

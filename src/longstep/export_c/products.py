@@ -12,6 +12,22 @@ from . import emit
 _STRAIGHT = 4000
 # And so many a row on average: longer ones are loops that a compiler can make vectors of.
 _SHORT = 8
+# Matrices with more entries than this part of all are multiplied as dense ones.
+_DENSE = 0.7
+# What an entry costs that is written out, and one that is looked up, in multiplications of a dense product.
+_WRITTEN = 2.0
+_INDEXED = 4.0
+
+
+def product_cost(matrix: sp.csr_array) -> float:
+    """What the product with a vector costs, in multiplications of a dense product."""
+    if matrix.nnz > _DENSE * matrix.shape[0] * matrix.shape[1]:
+        return matrix.shape[0] * matrix.shape[1]
+    return (_WRITTEN if _is_straight(matrix) else _INDEXED) * matrix.nnz
+
+
+def _is_straight(matrix: sp.csr_array) -> bool:
+    return matrix.nnz <= min(_STRAIGHT, _SHORT * matrix.shape[0])
 
 
 def product(name: str, matrix: sp.csr_array, precision: str) -> str:
@@ -23,7 +39,7 @@ def product(name: str, matrix: sp.csr_array, precision: str) -> str:
     if m == n and abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0:
         data = emit.reals(f"{name}_value", matrix.diagonal(), precision)
         return data + head + f"    for (int32_t i = 0; i < {m}; ++i) out[i] = {name}_value[i] * x[i];\n}}\n"
-    if matrix.nnz > 0.7 * m * n:
+    if matrix.nnz > _DENSE * m * n:
         data = emit.reals(f"{name}_value", matrix.toarray(), precision)
         body = (
             f"    for (int32_t i = 0; i < {m}; ++i) {{\n        real sum = 0;\n"
@@ -31,7 +47,7 @@ def product(name: str, matrix: sp.csr_array, precision: str) -> str:
             f"        out[i] = sum;\n    }}\n}}\n"
         )
         return data + head + body
-    if matrix.nnz <= min(_STRAIGHT, _SHORT * m):
+    if _is_straight(matrix):
         return head + _straight(matrix, precision) + "}\n"
     data = (
         emit.integers("int32_t", f"{name}_first", matrix.indptr)

@@ -200,6 +200,7 @@ def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str
         "NORMAL": int(c.normal is not None or not c.equalities.size),
         "NORMAL_REFINEMENTS": refinements,
         "APART": int(c.apart is not None),
+        "LEAST": int(c.least),
         "ROWS_ARE_COORDINATES": int(c.rows_are_coordinates),
     }
     return [
@@ -214,7 +215,7 @@ def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str
         product("multiply_whole", A, precision),
         product("multiply_whole_t", sp.csr_array(A.T), precision),
         _multipliers(c, precision),
-        "" if c.rows_are_coordinates else product("multiply_back", sp.csr_array(np.linalg.pinv(c.N)), precision),
+        "" if c.rows_are_coordinates else product("multiply_back", c.left_inverse(), precision),
         _free_rows(problem, precision),
         condensed_load(problem, c, rows, precision),
         *([] if problem.finish is None else _finish(c, problem.finish, problem.proximal, precision)),
@@ -226,6 +227,7 @@ def _finish(c: Condensation, after: int, proximal: float, precision: str) -> lis
     made = finish_tables(c.P, c.A, c.N.T @ c.N, proximal)
     sizes = {
         "SLOTS": c.slots,
+        "PANEL": 4,
         "MOST_CHANGES": most_changes(c.slots),
         "FINISH_AFTER": after,
         "FINISH_OUTER": OUTER,
@@ -247,7 +249,7 @@ def _inner_rows(c: Condensation, precision: str) -> str:
     """Products with A, whose first rows are those of the identity, and with its transpose."""
     A = sp.csr_array(c.A)
     rest = sp.csr_array(A[c.alike :])
-    if rest.nnz <= 0.3 * rest.shape[0] * max(rest.shape[1], 1) or not c.alike:
+    if not c.multiplies_apart:
         return product("multiply_A", A, precision) + product("multiply_At", sp.csr_array(A.T), precision)
     head = "(const real *restrict x, real *restrict out)\n{\n"
     return (

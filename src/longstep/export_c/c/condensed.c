@@ -202,7 +202,7 @@ static void residuals(longstep_workspace *work, longstep_residuals *r)
 
 /* Whether what is known without the point says that the state is not solved: the inequalities' residuals; and the
  * gradient g in the coordinates, B' of the dual residual, whose largest entry is then at least that of |g| / g_size. The
- * dual residual's scale is at most that of Pw and of q, and itself. The gap is v'g + (support of y) - y's, because `still`
+ * dual residual's scale is at most that of Pw and of q, and itself. The gap is v'g + (support of y) - y's, where `still`
  * is normal to the columns of B; w'Pw is at most (sqrt(still'P still) + sqrt(v'Pv))^2. */
 static int is_far(longstep_workspace *work, const longstep_settings *settings)
 {
@@ -236,8 +236,8 @@ static int is_far(longstep_workspace *work, const longstep_settings *settings)
     }
     scale = work->size_slope + SLOPE_OF_V * size + dual;
     if (dual > (real)1.001 * (settings->eps_abs + settings->eps_rel * scale)) return 1;
-#if APART
-    /* There `still` need not satisfy the equalities. */
+#if APART || !LEAST
+    /* There `still` need not satisfy the equalities, or is not normal to the columns of B. */
     (void)gap;
     (void)square;
     (void)slope;
@@ -453,16 +453,18 @@ static void start_from(longstep_workspace *work, const longstep_start *start)
     }
     memcpy(state->s, work->level, sizeof state->s);
     memcpy(state->rest, work->cost, sizeof state->rest);
+#if LEAST
     if (start == NULL) return;
-    for (int32_t i = 0; i < WHOLE; ++i) w[i] = start->x[i] / d_scale[i];
+#endif
+    for (int32_t i = 0; i < WHOLE; ++i) w[i] = start == NULL ? 0 : start->x[i] / d_scale[i];
     multiply_whole(w, value);
-    for (int32_t i = 0; i < INNER; ++i) {
+    for (int32_t i = 0; i < INNER && start != NULL; ++i) {
         const int32_t row = EQUALITIES + i;
         state->y[i] = start->y == NULL ? 0 : start->y[place_row[row]] / e_over_c[row];
         state->z[i] = start->s == NULL ? value[row] : start->s[place_row[row]] / one_over_e[row];
     }
     /* The coordinates of the point nearest to w on which the equalities hold. */
-#if ROWS_ARE_COORDINATES
+#if ROWS_ARE_COORDINATES || !LEAST
     for (int again = 0; again <= NORMAL_REFINEMENTS; ++again) {
         for (int32_t i = 0; i < ROWS; ++i) value[i] = i < EQUALITIES ? value[i] - work->l[i] : 0;
         solve_normal(value);
@@ -470,6 +472,8 @@ static void start_from(longstep_workspace *work, const longstep_start *start)
         for (int32_t i = 0; i < WHOLE; ++i) w[i] -= work->Aty[i];
         multiply_whole(w, value);
     }
+#endif
+#if ROWS_ARE_COORDINATES
     for (int32_t i = 0; i < N; ++i) state->v[i] = value[EQUALITIES + i] - work->level[i];
 #else
     for (int32_t i = 0; i < WHOLE; ++i) w[i] -= work->still[i];

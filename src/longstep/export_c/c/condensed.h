@@ -8,6 +8,7 @@ typedef struct {
 typedef struct {
     longstep_real K[LONGSTEP_SLOTS_][LONGSTEP_SLOTS_];
     longstep_real y[LONGSTEP_SLOTS_], target[LONGSTEP_SLOTS_], h[LONGSTEP_SLOTS_], w[LONGSTEP_SLOTS_];
+    longstep_real panel[2][4][LONGSTEP_SLOTS_];
     longstep_real g[LONGSTEP_INNER_], s[LONGSTEP_INNER_], noise[LONGSTEP_INNER_];
     longstep_real v[LONGSTEP_FREE_], center[LONGSTEP_FREE_];
     longstep_state kept;

@@ -131,8 +131,8 @@ static void climb(longstep_workspace *work, int32_t number)
         least = nearer ? gap : least;
     }
     /* Written so that NaN stays. */
-    const int32_t goes = -(int32_t)((number >= RUNG_WAIT) & (magnitude(wanted) > RUNG_THRESHOLD) & !wrong(wanted) &
-                                    !falls & (work->moves < RUNG_MOST) & (nearest != rung));
+    const int far = magnitude(wanted) > RUNG_THRESHOLD, sound = !wrong(wanted), may = work->moves < RUNG_MOST;
+    const int32_t goes = -(int32_t)((number >= RUNG_WAIT) & far & sound & !falls & may & (nearest != rung));
     work->place = (work->place & ~goes) | ((nearest + HORIZON + 1) & goes);
     work->moves -= goes;
     if (RUNG_SECOND >= 0) {
