@@ -7,7 +7,7 @@ import textwrap
 import tokenize
 import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -17,7 +17,11 @@ import scipy.sparse as sp
 _LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "scipy", "equinox", "longstep"}
 
 
-def content_hash(*items: Any) -> str:
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+def content_hash(*items: object) -> str:
     """SHA-256 over arrays (dtype, shape, bytes), sparse matrices, numbers, strings and nested containers."""
     digest = hashlib.sha256()
     for item in items:
@@ -25,7 +29,7 @@ def content_hash(*items: Any) -> str:
     return digest.hexdigest()
 
 
-def _feed(digest: Any, item: Any) -> None:
+def _feed(digest: _Digest, item: object) -> None:
     if sp.issparse(item):
         csr = sp.csr_array(item)
         _feed(digest, ("sparse", csr.shape, csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data))
@@ -48,7 +52,7 @@ def _feed(digest: Any, item: Any) -> None:
         raise TypeError(f"cannot hash a {type(item).__name__}, which a function of the family reads")
 
 
-def _feed_function(digest: Any, function: Any) -> None:
+def _feed_function(digest: _Digest, function: Any) -> None:
     """A function by its name, its source text and all the data it reads (closure, defaults, globals, its object).
 
     Where the source is not to be found, and where the user prefers it, by the name that the user gave: `function.key`.
@@ -96,6 +100,6 @@ def _source(function: Any) -> tuple[str, int]:
     return text, min(columns, default=0)
 
 
-def _global_names(code: Any) -> set[str]:
+def _global_names(code: types.CodeType) -> set[str]:
     nested = [c for c in code.co_consts if hasattr(c, "co_code")]
     return set(code.co_names).union(*map(_global_names, nested))

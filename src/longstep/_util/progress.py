@@ -2,7 +2,10 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.progress
 
 
 def say(text: str) -> None:
@@ -14,7 +17,7 @@ class Bar:
     """A bar with a count and the time left; calling what `with` gives advances it and may say something new."""
 
     def __init__(self, title: str, total: int, shown: bool):
-        self.progress: Any = None
+        self.progress: rich.progress.Progress | None = None
         # In a log file a bar would be nothing but blank lines.
         if shown and sys.stderr.isatty():
             from rich.console import Console
@@ -31,7 +34,7 @@ class Bar:
 
     def _advance(self, count: int = 1, text: str | None = None) -> None:
         if self.progress is not None:
-            self.progress.update(self.task, advance=count, **({} if text is None else {"description": text}))
+            self.progress.update(self.task, advance=count, description=text)
 
     def __exit__(self, *exception: object) -> None:
         if self.progress is not None:

@@ -6,11 +6,14 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .hashing import content_hash
+
+# An object of JSON as it was read: whoever takes something out of it knows, or checks, what that is.
+JsonObject: TypeAlias = dict[str, Any]
 
 
 class FileFormatError(ValueError):
@@ -57,7 +60,9 @@ def _warn_once(reason: str) -> None:
     )
 
 
-def write(path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> None:
+def write(
+    path: Path, kind: str, version: int, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, object]
+) -> None:
     """Write one file, atomically."""
     from safetensors.numpy import save
 
@@ -100,7 +105,7 @@ def write_bytes(path: Path, payload: bytes) -> None:
         raise
 
 
-def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], JsonObject]:
     """The arrays and the metadata of a file of this kind, checked against its hash."""
     from safetensors import SafetensorError, safe_open
 
@@ -130,7 +135,7 @@ def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], dic
     return arrays, read_json(text, str(path))
 
 
-def read_json(text: str, source: str) -> dict[str, Any]:
+def read_json(text: str, source: str) -> JsonObject:
     """A JSON object from a file; anything else is refused."""
     try:
         document = json.loads(text)

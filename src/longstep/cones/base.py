@@ -2,22 +2,29 @@
 
 import abc
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Array, Float
 
+# A number, or an entry for every cone.
+Sizes: TypeAlias = int | tuple[int, ...] | tuple[float, ...]
+SizesT = TypeVar("SizesT", bound=Sizes)
+# A class of Clarabel's, and the size or exponent that it is made with, where it needs one.
+ClarabelCone: TypeAlias = tuple[str, int | float | None]
+
 
 @dataclass(frozen=True)
-class Cone(abc.ABC):
+class Cone(abc.ABC, Generic[SizesT]):
     """All cones of one kind in a product, one below the other.
 
     `sizes` is what `Cones` is given for them: a number, or a tuple with an entry for every cone. A new kind is a
     subclass in a file of its own and a line in the registry.
     """
 
-    sizes: Any
+    sizes: SizesT
 
     # The keyword of `Cones`, which is the name in files too, and what sentences call it.
     name: ClassVar[str]
@@ -34,14 +41,14 @@ class Cone(abc.ABC):
     c_part: ClassVar[str | None] = None
 
     # The sizes of no cones.
-    empty: ClassVar[Any] = ()
+    empty: ClassVar[Sizes] = ()
 
     def __post_init__(self):
         object.__setattr__(self, "sizes", self.checked(self.sizes))
 
     @staticmethod
     @abc.abstractmethod
-    def checked(sizes: Any) -> Any:
+    def checked(sizes: Any) -> SizesT:
         """The sizes as a number or a tuple, which compare and hash; a ValueError where no cone has them."""
 
     @property
@@ -63,14 +70,14 @@ class Cone(abc.ABC):
         return v + self.project(-v)
 
     @abc.abstractmethod
-    def clarabel(self) -> list[tuple[str, Any]]:
+    def clarabel(self) -> Sequence[ClarabelCone]:
         """Clarabel's cones: the class and what it is made with."""
 
     def clarabel_order(self) -> np.ndarray:
         """Our rows in Clarabel's order."""
         return np.arange(self.rows)
 
-    def to_json(self) -> Any:
+    def to_json(self) -> int | list[int] | list[float]:
         """The sizes for a file, from which the cone can be made again."""
         return list(self.sizes) if isinstance(self.sizes, tuple) else self.sizes
 

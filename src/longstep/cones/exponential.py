@@ -1,18 +1,18 @@
 """The exponential cone."""
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from .base import Cone, checked_count
+from .base import Cone, Sizes, checked_count
 from .curved import find_root, largest, project_tangent
 
 
-class Exponential(Cone):
+class Exponential(Cone[int]):
     """{(x, y, z): y·exp(x/y) ≤ z, y > 0}, closed; the size is the number of cones."""
 
     name: ClassVar[str] = "exponential"
@@ -20,7 +20,7 @@ class Exponential(Cone):
     scs: ClassVar[str] = "ep"
     cvxpy: ClassVar[tuple[str, ...]] = ("ExpCone",)
     cvxpy_dims: ClassVar[str] = "exp"
-    empty: ClassVar[Any] = 0
+    empty: ClassVar[Sizes] = 0
 
     checked = staticmethod(checked_count)
 

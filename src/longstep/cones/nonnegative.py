@@ -8,7 +8,7 @@ from typing_extensions import override
 from .base import Cone, checked_count
 
 
-class Nonnegative(Cone):
+class Nonnegative(Cone[int]):
     """R₊, its own dual."""
 
     name: ClassVar[str] = "nonnegative"

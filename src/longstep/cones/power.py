@@ -13,7 +13,7 @@ from .base import Cone
 from .curved import find_root, largest, project_tangent
 
 
-class Power(Cone):
+class Power(Cone[tuple[float, ...]]):
     """{(x, y, z): xᵃ·y¹⁻ᵃ ≥ |z|, x, y ≥ 0}; a size is the exponent a, 0 < a < 1."""
 
     name: ClassVar[str] = "power"

@@ -1,6 +1,7 @@
 """Products of cones: what a conic program asks of all its cones together."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
-from .base import Cone
+from .base import ClarabelCone, Cone
 from .registry import KINDS
 
 # Every file and every hash has these, with no rows too; the others only where they have rows.
@@ -35,9 +36,19 @@ class Cones(eqx.Module):
     kinds: tuple[Cone, ...] = eqx.field(static=True)
 
     def __init__(
-        self, zero: Any = 0, nonnegative: Any = 0, second_order: Any = (), semidefinite: Any = (), **further: Any
+        self,
+        zero: SupportsIndex = 0,
+        nonnegative: SupportsIndex = 0,
+        second_order: int | Iterable[SupportsIndex] = (),
+        semidefinite: int | Iterable[SupportsIndex] = (),
+        **further: object,
     ):
-        given = {"zero": zero, "nonnegative": nonnegative, "second_order": second_order, "semidefinite": semidefinite}
+        given: dict[str, object] = {
+            "zero": zero,
+            "nonnegative": nonnegative,
+            "second_order": second_order,
+            "semidefinite": semidefinite,
+        }
         given |= further
         unknown = [name for name in given if name not in {kind.name for kind in KINDS}]
         if unknown:
@@ -89,17 +100,17 @@ class Cones(eqx.Module):
         ends = np.cumsum([cone.rows for cone in self.parts])
         return [(cone, v[end - cone.rows : end]) for cone, end in zip(self.parts, ends, strict=True)]
 
-    def clarabel(self) -> tuple[list[tuple[str, Any]], Int[np.ndarray, " m"]]:
+    def clarabel(self) -> tuple[list[ClarabelCone], Int[np.ndarray, " m"]]:
         """Clarabel's cones, each as its class and what it is made with, and our rows in their order."""
         starts = np.cumsum([0, *(cone.rows for cone in self.parts)])
         order = [start + cone.clarabel_order() for start, cone in zip(starts[:-1], self.parts, strict=True)]
         return [pair for cone in self.parts for pair in cone.clarabel()], np.concatenate([np.arange(0), *order])
 
-    def scs(self) -> dict[str, Any]:
+    def scs(self) -> dict[str, int | list[int] | list[float]]:
         """The dictionary of cones of the package `scs`."""
         return {cone.scs: cone.to_json() for cone in self.parts}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, int | list[int] | list[float]]:
         """The sizes by name, from which `Cones(**sizes)` makes the same product."""
         return {cone.name: cone.to_json() for cone in self.kinds if cone.rows or cone.name in _ALWAYS}
 

@@ -11,7 +11,7 @@ from ..linalg.matrix import two_norm
 from .base import Cone, checked_orders
 
 
-class SecondOrder(Cone):
+class SecondOrder(Cone[tuple[int, ...]]):
     """{(t, u): ‖u‖ ≤ t}, t first, its own dual; a size is the number of rows."""
 
     name: ClassVar[str] = "second_order"

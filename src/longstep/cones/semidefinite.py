@@ -14,7 +14,7 @@ from ..linalg.matrix import product
 from .base import Cone, checked_orders
 
 
-class Semidefinite(Cone):
+class Semidefinite(Cone[tuple[int, ...]]):
     """Positive semidefinite matrices, its own dual; a size is the order k of the matrix.
 
     One takes k(k+1)/2 rows: the lower triangle by columns, off-diagonal entries times √2 (as in SCS).

@@ -2,25 +2,37 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Generic, Self, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jaxtyping import PyTree
+from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..linalg.real import check_real, plain_array, real_array
+from .affine import Affine
 from .names import Layout
 
 # Bounds at least this large are infinite, as in OSQP. A little under 1e20, the usual stand-in for infinity, because
 # files have often been through arithmetic.
 INFINITY = 0.999e20
 
+# What the user gives for one instance or several: an array, arrays by name, a list of these, or any pytree.
+Parameters: TypeAlias = PyTree
+# Parameters as stacked arrays: what that looks like is the family's own affair.
+Encoded: TypeAlias = PyTree
+# Which of several instances: a number for one; a slice or several numbers for some.
+Index: TypeAlias = int | slice | np.ndarray
+# The data of an instance, or of a stack of them.
+InstanceT = TypeVar("InstanceT")
 
-class Family(eqx.Module):
+
+class Family(eqx.Module, Generic[InstanceT]):
     """Convex problems that share everything but the data of an instance. Knows nothing of algorithms.
 
     Parameters are what the user has (a state, a measurement, prices); an instance is the data that the parameter
@@ -33,11 +45,11 @@ class Family(eqx.Module):
     m: eqx.AbstractVar[int]
 
     @abstractmethod
-    def encode(self, parameters: Any) -> Any:
+    def encode(self, parameters: Parameters) -> Encoded:
         """N parameters (leading axis N), checked, as stacked arrays on the host: all that `decode` needs."""
 
     @abstractmethod
-    def decode(self, encoded: Any) -> Any:
+    def decode(self, encoded: Encoded) -> InstanceT:
         """The working instances of encoded parameters; pure, so that it can run inside jit."""
 
     @property
@@ -45,23 +57,23 @@ class Family(eqx.Module):
         """Whether decoding is so cheap that every step may do it anew."""
         return False
 
-    def instances(self, parameters: Any) -> Any:
+    def instances(self, parameters: Parameters) -> InstanceT:
         """The stacked, checked, working instances of N parameters (leading axis N)."""
         return self.decode(jax.tree.map(jnp.asarray, self.encode(parameters)))
 
     @abstractmethod
-    def objective(self, instances: Any, x: jax.Array) -> jax.Array:
+    def objective(self, instances: InstanceT, x: jax.Array) -> jax.Array:
         """f(x) for each instance, in the user's units, at points x (n, *N) in the user's units."""
 
     @abstractmethod
     def hashed(self) -> tuple:
         """Everything that defines the problem: arrays, numbers, strings and functions."""
 
-    def single(self, parameter: Any) -> Any:
+    def single(self, parameter: Parameters) -> Parameters:
         """One parameter as a batch of one."""
         return jax.tree.map(lambda a: plain_array("the parameter", a)[None], plain(parameter))
 
-    def vectors(self, parameters: Any) -> Any:
+    def vectors(self, parameters: Parameters) -> Parameters:
         """N parameters as arrays: where the family knows names, values given by name become vectors."""
         check_real("the parameter", parameters)
         return parameters
@@ -76,7 +88,7 @@ class Family(eqx.Module):
         """What the entries of parameters and solutions are called, where that is known."""
         return None
 
-    def instance(self, parameter: Any) -> Any:
+    def instance(self, parameter: Parameters) -> InstanceT:
         """The checked, working instance of one parameter."""
         return self.take(self.instances(self.single(parameter)), 0)
 
@@ -85,28 +97,28 @@ class Family(eqx.Module):
         """Which axis of the arrays of encoded parameters counts the instances."""
         return -1
 
-    def take(self, stacked: Any, index: Any) -> Any:
+    def take(self, stacked: InstanceT, index: Index) -> InstanceT:
         """One (an integer index) or some (a slice or index array) of stacked instances or encoded parameters."""
         return jax.tree.map(lambda a: a[..., index], stacked)
 
-    def count(self, parameters: Any) -> int:
+    def count(self, parameters: Parameters) -> int:
         """N, the number of parameters in a batch."""
         return count_parameters(parameters)
 
-    def select(self, parameters: Any, index: np.ndarray) -> Any:
+    def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
         """Some of a batch of parameters."""
         return jax.tree.map(lambda a: np.asarray(a)[index], parameters)
 
     @abstractmethod
-    def batch(self, instances: Any) -> tuple[int, ...]:
+    def batch(self, instances: InstanceT) -> tuple[int, ...]:
         """(N,) for a stack of N instances, () for one."""
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DTypeLike) -> Self:
         """The same family in another precision."""
         resolved = resolve_dtype(dtype)
         leaves, structure = jax.tree.flatten(self, is_leaf=lambda x: x is not self and isinstance(x, Family))
 
-        def convert(leaf: Any) -> Any:
+        def convert(leaf: PyTree) -> PyTree:
             if isinstance(leaf, Family):
                 return leaf.astype(resolved)
             return leaf.astype(resolved) if eqx.is_inexact_array(leaf) else leaf
@@ -115,12 +127,12 @@ class Family(eqx.Module):
         object.__setattr__(copy, "dtype", resolved)
         return copy
 
-    def widened(self) -> "Family":
+    def widened(self) -> "Family[InstanceT]":
         """The same family in float64, made again from the user's own data; JAX must be in 64-bit mode."""
         return self if self.dtype == np.float64 else self._made_again()
 
     @abstractmethod
-    def _made_again(self) -> "Family":
+    def _made_again(self) -> "Family[InstanceT]":
         """The same family in float64."""
 
     @property
@@ -137,15 +149,15 @@ class Family(eqx.Module):
         return content_hash(self.problem_hash(), str(self.dtype), self.equilibrated)
 
 
-class NamedFamily(Family):
+class NamedFamily(Family[InstanceT]):
     """A family whose instances have named data (q, l, u; b, c), given directly or by a parameter map."""
 
     @override
-    def single(self, parameter: Any) -> Any:
+    def single(self, parameter: Parameters) -> Parameters:
         return [parameter] if isinstance(parameter, Mapping) else real_array("the parameter", parameter)[None]
 
     @override
-    def count(self, parameters: Any) -> int:
+    def count(self, parameters: Parameters) -> int:
         if isinstance(parameters, Mapping):
             stacked = {np.shape(v)[0] for v in parameters.values() if np.ndim(v) == 2}
             if len(stacked) != 1:
@@ -157,7 +169,7 @@ class NamedFamily(Family):
         return len(parameters)
 
     @override
-    def select(self, parameters: Any, index: np.ndarray) -> Any:
+    def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
         if isinstance(parameters, Mapping):
             return {k: np.asarray(v)[index] if np.ndim(v) == 2 else v for k, v in parameters.items()}
         if is_named(parameters):
@@ -165,7 +177,7 @@ class NamedFamily(Family):
         return np.asarray(parameters)[index]
 
     def merged(
-        self, parameters: Any, base: Mapping[str, np.ndarray | None], parameter: Any
+        self, parameters: Parameters, base: Mapping[str, np.ndarray | None], parameter: Affine | None
     ) -> tuple[dict[str, np.ndarray], int]:
         """The data of N instances by name: from the parameter map, or named arrays over base values."""
         if is_named(parameters):
@@ -185,7 +197,7 @@ class NamedFamily(Family):
         return named, self.count(parameters)
 
 
-def resolve_dtype(dtype: Any) -> np.dtype:
+def resolve_dtype(dtype: DTypeLike) -> np.dtype:
     """float32 or float64, refused where JAX would silently round it."""
     resolved: np.dtype = np.dtype(dtype)
     if resolved.name not in ("float32", "float64"):
@@ -198,18 +210,18 @@ def resolve_dtype(dtype: Any) -> np.dtype:
     return resolved
 
 
-def plain(parameter: Any) -> Any:
+def plain(parameter: Parameters) -> Parameters:
     """Lists of numbers as arrays, also in a dict; other parameters, pytrees included, as they are."""
     if isinstance(parameter, dict):
         return {name: plain(value) for name, value in parameter.items()}
 
-    def numbers(p: Any) -> bool:
+    def numbers(p: object) -> bool:
         return all(map(numbers, p)) if isinstance(p, list | tuple) else isinstance(p, int | float | np.number)
 
     return np.asarray(parameter) if isinstance(parameter, list | tuple) and numbers(parameter) else parameter
 
 
-def count_parameters(parameters: Any) -> int:
+def count_parameters(parameters: Parameters) -> int:
     """N, the common leading length of all leaves."""
     leaves = [np.asarray(a) for a in jax.tree.leaves(parameters)]
     lengths = {a.shape[0] if a.ndim else None for a in leaves}
@@ -219,7 +231,7 @@ def count_parameters(parameters: Any) -> int:
     return int(lengths.pop() or 0)
 
 
-def checked(name: str, value: Any, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
+def checked(name: str, value: object, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
     """`value` as float64 of that shape, without NaN and, unless allowed, without infinities.
 
     A single vector is repeated for every instance.
@@ -237,14 +249,14 @@ def checked(name: str, value: Any, shape: tuple[int, ...], infinite: bool = Fals
     return array
 
 
-def is_named(parameters: Any) -> bool:
+def is_named(parameters: Parameters) -> bool:
     """Whether these are instances by their data, as a dict of arrays or a list of dicts."""
     if isinstance(parameters, Mapping):
         return True
     return isinstance(parameters, Sequence) and len(parameters) > 0 and isinstance(parameters[0], Mapping)
 
 
-def _named(parameters: Any, base: Mapping) -> dict:
+def _named(parameters: Parameters, base: Mapping[str, np.ndarray | None]) -> dict:
     if not isinstance(parameters, Mapping):
         keys = set().union(*parameters)
         uneven = [k for k in keys if not all(k in p for p in parameters)]
@@ -345,7 +357,7 @@ def check_linear(name: str, matrix: sp.csr_array, n: int) -> None:
         raise ValueError(f"{name} has NaN or infinite entries")
 
 
-def optional_vector(name: str, value: Any, size: int, infinite: bool = False) -> np.ndarray | None:
+def optional_vector(name: str, value: ArrayLike | None, size: int, infinite: bool = False) -> np.ndarray | None:
     """A base value: absent, or one checked vector."""
     if value is None:
         return None

@@ -1,6 +1,6 @@
 """A smooth function plus one with a cheap proximal operator."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import numpy as np
@@ -8,11 +8,12 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from ..linalg.prox import CustomProx, Prox
-from .base import Family
+from .affine import Affine
+from .base import Encoded, Family, Index, InstanceT, Parameters
 from .smooth import Differentiable
 
 
-class Composite(Family):
+class Composite(Family[InstanceT]):
     """minimise f(z, x) + g(z) with f a Smooth or Quadratic family and g an L1, Box, NonNegative, … .
 
     The instances are those of the smooth part.
@@ -27,10 +28,10 @@ class Composite(Family):
     n: int = eqx.field(static=True)
     m: int = eqx.field(static=True, default=0, init=False)
     dtype: np.dtype = eqx.field(static=True)
-    smooth: Differentiable
+    smooth: Differentiable[InstanceT]
     g: Prox
 
-    def __init__(self, smooth: Differentiable, g: Prox):
+    def __init__(self, smooth: Differentiable[InstanceT], g: Prox):
         if not isinstance(smooth, Differentiable):
             raise TypeError(f"the smooth part must be a Smooth or Quadratic family, got {type(smooth).__name__}")
         if not isinstance(g, Prox):
@@ -57,7 +58,7 @@ class Composite(Family):
         """Whose L step sizes are in units of."""
         return self.smooth.units
 
-    def step_unit(self, instances: Any) -> "float | Float[Array, '*N']":
+    def step_unit(self, instances: InstanceT) -> "float | Float[Array, '*N']":
         """What a step of one is on every instance."""
         return self.smooth.step_unit(instances)
 
@@ -72,31 +73,31 @@ class Composite(Family):
         return None if isinstance(self.g, CustomProx) else self.smooth.lower_bound
 
     @property
-    def parameter(self) -> Any:
+    def parameter(self) -> Affine | None:
         """The parameter map of the smooth part."""
         return getattr(self.smooth, "parameter", None)
 
     @override
-    def count(self, parameters: Any) -> int:
+    def count(self, parameters: Parameters) -> int:
         return self.smooth.count(parameters)
 
     @override
-    def select(self, parameters: Any, index: np.ndarray) -> Any:
+    def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
         return self.smooth.select(parameters, index)
 
     @override
-    def single(self, parameter: Any) -> Any:
+    def single(self, parameter: Parameters) -> Parameters:
         return self.smooth.single(parameter)
 
     @override
-    def encode(self, parameters: Any) -> Any:
+    def encode(self, parameters: Parameters) -> Encoded:
         return self.smooth.encode(parameters)
 
     @override
-    def decode(self, encoded: Any) -> Any:
+    def decode(self, encoded: Encoded) -> InstanceT:
         return self.smooth.decode(encoded)
 
-    def with_smooth(self, smooth: Differentiable) -> "Composite":
+    def with_smooth(self, smooth: Differentiable[InstanceT]) -> "Composite[InstanceT]":
         """The same g beside another form of the smooth part."""
         return eqx.tree_at(lambda f: f.smooth, self, smooth)
 
@@ -106,23 +107,23 @@ class Composite(Family):
         return self.smooth.instance_axis
 
     @override
-    def take(self, stacked: Any, index: Any) -> Any:
+    def take(self, stacked: InstanceT, index: Index) -> InstanceT:
         return self.smooth.take(stacked, index)
 
     @override
-    def batch(self, instances: Any) -> tuple[int, ...]:
+    def batch(self, instances: InstanceT) -> tuple[int, ...]:
         return self.smooth.batch(instances)
 
     @override
-    def objective(self, instances: Any, x: Array) -> Array:
+    def objective(self, instances: InstanceT, x: Array) -> Array:
         return self.smooth.objective(instances, x) + self.g.value(x)
 
-    def gradient(self, instances: Any, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+    def gradient(self, instances: InstanceT, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """∇f(z), of the smooth part."""
         return self.smooth.gradient(instances, z)
 
     @override
-    def _made_again(self) -> "Composite":
+    def _made_again(self) -> "Composite[InstanceT]":
         smooth = self.smooth.widened()
         assert isinstance(smooth, Differentiable)
         return Composite(smooth, self.g)

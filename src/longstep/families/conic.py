@@ -1,17 +1,16 @@
 """Conic programs that share P, A and the cones."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from ..cones.product import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
 from .affine import Affine, WorkingMap, working_map
-from .base import checked, columns, optional_vector, resolve_dtype
+from .base import Encoded, Parameters, checked, columns, optional_vector, resolve_dtype
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
@@ -29,7 +28,7 @@ class ConicInstance(eqx.Module):
     size: Float[Array, "*N"]
 
 
-class Conic(ConstrainedFamily):
+class Conic(ConstrainedFamily[ConicInstance, Host]):
     """minimise ½x'Px + c'x subject to Ax + s = b, s ∈ K, with P, A, K shared and (b, c) the instance.
 
     The rows of A follow the order of `Cones`. `b`, `c` are base values: an instance given as a dict needs only what
@@ -58,12 +57,12 @@ class Conic(ConstrainedFamily):
         A: ArrayLike2D,
         cones: Cones,
         *,
-        b: Any = None,
-        c: Any = None,
+        b: ArrayLike | None = None,
+        c: ArrayLike | None = None,
         parameter: Affine | None = None,
         layout: Layout | None = None,
         equilibrate: bool = True,
-        dtype: Any = "float64",
+        dtype: DTypeLike = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
         square, rows = check_matrices(P, A)
@@ -89,7 +88,7 @@ class Conic(ConstrainedFamily):
             dtype=self.dtype,
         )
 
-    def data(self, parameters: Any) -> dict[str, np.ndarray]:
+    def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked b (N, m) and c (N, n) of N parameters, in the user's units."""
         named, count = self.merged(parameters, self.host.values, self.parameter)
         return {
@@ -98,7 +97,7 @@ class Conic(ConstrainedFamily):
         }
 
     @override
-    def encode(self, parameters: Any) -> np.ndarray | dict[str, np.ndarray]:
+    def encode(self, parameters: Parameters) -> np.ndarray | dict[str, np.ndarray]:
         if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         data = self.data(parameters)
@@ -109,7 +108,7 @@ class Conic(ConstrainedFamily):
         }
 
     @override
-    def decode(self, encoded: Any) -> ConicInstance:
+    def decode(self, encoded: Encoded) -> ConicInstance:
         data = encoded if isinstance(encoded, dict) or self.mapped is None else self.mapped(encoded)
         b = data["b"]
         c = data["c"]

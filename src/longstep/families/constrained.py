@@ -1,6 +1,6 @@
 """What families with constraints have in common: P and A as the user gave them, and a parameter map in two forms."""
 
-from typing import Any
+from typing import Generic, TypeVar
 
 import equinox as eqx
 import numpy as np
@@ -10,7 +10,7 @@ from typing_extensions import override
 from .._util.memory import require
 from ..linalg.matrix import ArrayLike2D, to_csr
 from .affine import Affine, WorkingMap
-from .base import NamedFamily, check_convex, check_linear, check_square, is_named
+from .base import InstanceT, NamedFamily, Parameters, check_convex, check_linear, check_square, is_named
 from .equilibration import Matrices
 from .names import Layout
 
@@ -29,14 +29,12 @@ class Host:
         A: sp.csr_array,
         values: dict[str, np.ndarray | None],
         equilibrate: bool,
-        kinds: Any = None,
         layout: Layout | None = None,
     ):
         self.P = P
         self.A = A
         self.values = values
         self.equilibrate = equilibrate
-        self.kinds = kinds
         self.layout = layout
 
     def hashed(self) -> tuple:
@@ -44,13 +42,16 @@ class Host:
         return self.P, self.A, self.values
 
 
-class ConstrainedFamily(NamedFamily):
+HostT = TypeVar("HostT", bound=Host)
+
+
+class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
     """What QP and Conic have in common: matrices, base values, and a parameter map in two forms."""
 
     matrices: eqx.AbstractVar[Matrices]
     parameter: eqx.AbstractVar[Affine | None]
     mapped: eqx.AbstractVar[WorkingMap | None]
-    host: eqx.AbstractVar[Host]
+    host: eqx.AbstractVar[HostT]
 
     @property
     def P(self) -> sp.csr_array:
@@ -69,18 +70,18 @@ class ConstrainedFamily(NamedFamily):
         return self.host.layout
 
     @override
-    def single(self, parameter: Any) -> Any:
+    def single(self, parameter: Parameters) -> Parameters:
         if self.host.layout is None or not is_named(parameter):
             return super().single(parameter)
         return self.host.layout.one(parameter)[None]
 
     @override
-    def vectors(self, parameters: Any) -> Any:
+    def vectors(self, parameters: Parameters) -> Parameters:
         if self.host.layout is None or not is_named(parameters):
             return super().vectors(parameters)
         return self.host.layout.many(parameters)
 
-    def maps(self, parameters: Any) -> bool:
+    def maps(self, parameters: Parameters) -> bool:
         """Whether these are parameter vectors that the device map takes."""
         return self.mapped is not None and not is_named(parameters)
 

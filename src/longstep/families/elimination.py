@@ -1,7 +1,5 @@
 """A quadratic program without its equalities: what is left of it on their solutions."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +7,8 @@ from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
 from ..linalg.matrix import Matrix, make_matrix
-from .quadratic_program import QP
+from .base import Encoded
+from .quadratic_program import QP, QPInstance
 
 # Singular values below this part of the largest are those of equalities that repeat others.
 _RANK = 1e-11
@@ -41,12 +40,9 @@ class Elimination(eqx.Module):
     free: int = eqx.field(static=True)
 
 
-class EliminatedInstance(eqx.Module):
+class EliminatedInstance(QPInstance):
     """An instance (q, l, u) with what the equalities make of it: Y b, the cost of v, and the value C Y b at v = 0."""
 
-    q: Float[Array, "n *N"]
-    l: Float[Array, "m *N"]
-    u: Float[Array, "m *N"]
     shift: Float[Array, "n *N"]
     cost: Float[Array, "v *N"]
     level: Float[Array, "i *N"]
@@ -63,7 +59,7 @@ class EliminatedQP(QP):
         self.elimination = _eliminate(family)
 
     @override
-    def decode(self, encoded: Any) -> Any:
+    def decode(self, encoded: Encoded) -> EliminatedInstance:
         if isinstance(encoded, EliminatedInstance):
             return encoded
         # Of what the family itself decodes.

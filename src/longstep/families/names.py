@@ -3,13 +3,16 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int, Real
+from jaxtyping import Array, Float, Int, Real
+from numpy.typing import ArrayLike
 
+from .._util.storage import JsonObject
 from ..linalg.real import real_array
+from .affine import Affine
 
 # How far a value may be from the set that its attributes describe, as in CVXPY.
 _TOLERANCE = 1e-8
@@ -99,6 +102,15 @@ class Block:
         return f"{self.name}{at} of instance {instance}"
 
 
+class Solved(Protocol):
+    """What has the points of one instance or, on the leading axis, of several."""
+
+    @property
+    def x(self) -> np.ndarray | Array:
+        """The points."""
+        ...
+
+
 class Layout:
     """What the entries of a family's parameter x and of its solutions are called, and what the objective lacks.
 
@@ -117,7 +129,7 @@ class Layout:
         *,
         sign: int = 1,
         constant: float = 0.0,
-        offset: Any = None,
+        offset: ArrayLike | None = None,
     ):
         self.parameters = {block.name: block for block in parameters}
         self.variables = {block.name: block for block in variables}
@@ -133,7 +145,7 @@ class Layout:
         """A name for every entry of x, as for the columns of a table: `mu[0]`, `mu[1]`, `C[0,1]`, `price`."""
         return [label for block in self.parameters.values() for label in block.labels]
 
-    def stack(self, named: Mapping[str, Any]) -> Float[np.ndarray, "*N size"]:
+    def stack(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, "*N size"]:
         """Named values as one x (size,), or as a stack (N, size) where some have a leading axis of instances.
 
         Values without that axis are repeated for every instance.
@@ -168,14 +180,14 @@ class Layout:
         x = np.concatenate(parts, axis=1)
         return x if counts else x[0]
 
-    def one(self, named: Mapping[str, Any]) -> Float[np.ndarray, " size"]:
+    def one(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, " size"]:
         """The parameter of one instance; refused where values have an axis of instances."""
         x = self.stack(named)
         if x.ndim > 1:
             raise ValueError(f"these are the values of {len(x)} instances, where those of one are expected")
         return x
 
-    def many(self, named: "Mapping[str, Any] | Sequence[Mapping[str, Any]]") -> Float[np.ndarray, "N size"]:
+    def many(self, named: Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]) -> Float[np.ndarray, "N size"]:
         """The parameters of a batch: named arrays with an axis of instances, or a sequence of instances by name."""
         if isinstance(named, Mapping):
             x = self.stack(named)
@@ -188,7 +200,7 @@ class Layout:
         """The inverse of `stack`."""
         return {name: block.gather(self._checked(x)) for name, block in self.parameters.items()}
 
-    def unpack(self, solution: Any, index: int | None = None) -> dict[str, np.ndarray]:
+    def unpack(self, solution: Solved, index: int | None = None) -> dict[str, np.ndarray]:
         """The values of the variables by name, in their own shapes, with a leading axis for a batch.
 
         `index` picks one instance of a batch. Entries that leave a bound the variable was declared with (nonneg, …)
@@ -206,7 +218,7 @@ class Layout:
         shift = self.constant + (self._checked(x) @ self.offset if self.offset.any() else np.zeros(len(x)))
         return np.asarray(self.sign * (value + shift.reshape(np.shape(value)))).astype(value.dtype)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """All of it as plain data."""
         kinds = {"parameters": self.parameters, "variables": self.variables}
         blocks = {kind: [_fields(block) for block in each.values()] for kind, each in kinds.items()}
@@ -214,20 +226,20 @@ class Layout:
         return {**blocks, **rest}
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> "Layout":
+    def from_json(document: JsonObject) -> "Layout":
         """The inverse of `to_json`."""
         fields = dict(document)
         blocks = [[_block(each) for each in fields.pop(kind)] for kind in ("parameters", "variables")]
         return Layout(*blocks, **fields)
 
-    def _checked(self, x: Any) -> np.ndarray:
+    def _checked(self, x: object) -> np.ndarray:
         x = real_array("the parameter", x)
         if x.shape[-1:] != (self.size,) or x.ndim > 2:
             raise ValueError(f"a parameter of this family has {self.size} entries, got an array of shape {x.shape}")
         return x
 
 
-def check_layout(layout: Layout | None, n: int, parameter: Any) -> None:
+def check_layout(layout: Layout | None, n: int, parameter: Affine | None) -> None:
     """Refuse names for other vectors than a family's: its parameter map's, and points with n entries."""
     if layout is None:
         return

@@ -2,11 +2,12 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float
+
+from .base import Encoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class Seen:
     lone: int
 
     @staticmethod
-    def of(encoded: Any) -> "Seen":
+    def of(encoded: Encoded) -> "Seen":
         """From encoded parameters, instances on the last axis."""
         values = _rows(encoded)
         size, count = values.shape
@@ -60,7 +61,7 @@ class Seen:
             width = np.where(self.high == self.low, 0.0, self.high - self.low)
         return 1e-6 * (width + np.abs(np.where(np.isfinite(self.low), self.low, 0.0))) + 1e-12
 
-    def outside(self, encoded: Any) -> Bool[np.ndarray, "*N"]:
+    def outside(self, encoded: Encoded) -> Bool[np.ndarray, "*N"]:
         """Which of the encoded parameters lie outside."""
         x = _rows(encoded)
         column = (slice(None),) + (None,) * (x.ndim - 1)
@@ -84,7 +85,7 @@ def _in_widths(where: np.ndarray, distance: np.ndarray, width: np.ndarray) -> np
     return np.nan_to_num(np.where(where & (width > 0), distance / width, 0.0))
 
 
-def _rows(encoded: Any) -> Float[np.ndarray, "size *N"]:
+def _rows(encoded: Encoded) -> Float[np.ndarray, "size *N"]:
     """All numbers of encoded parameters as rows."""
     if isinstance(encoded, np.ndarray) and encoded.ndim <= 2:
         return encoded

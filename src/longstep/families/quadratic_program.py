@@ -1,16 +1,16 @@
 """Quadratic programs that share P and A."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from jaxtyping import Array, Bool, Float
+from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from ..linalg.matrix import ArrayLike2D, Matrix, along, inner, make_matrix
 from .affine import Affine, WorkingMap, working_map
-from .base import INFINITY, checked, columns, optional_vector, resolve_dtype
+from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vector, resolve_dtype
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
@@ -24,7 +24,58 @@ class QPInstance(eqx.Module):
     u: Float[Array | np.ndarray, "m *N"]
 
 
-class QP(ConstrainedFamily):
+class RowKinds:
+    """Which rows are equalities and which are free of bounds, in every instance of the family."""
+
+    def __init__(
+        self,
+        values: dict[str, np.ndarray | None],
+        parameter: Affine | None,
+        equalities: ArrayLike | None,
+        free: ArrayLike | None,
+        m: int,
+    ):
+        l = values["l"]
+        u = values["u"]
+        known = l is not None and u is not None
+        equality = _mask("equalities", equalities, m)
+        if equality is None:
+            equality = (l == u) if known else np.zeros(m, bool)
+            if parameter is not None:
+                equality = equality & parameter.same_rows("l", "u", m)
+        self.equality: np.ndarray = equality
+        is_free = _mask("free", free, m)
+        if is_free is None:
+            is_free = (l == -np.inf) & (u == np.inf) if known else np.zeros(m, bool)
+        self.is_free: np.ndarray = is_free
+        if (self.equality & self.is_free).any():
+            raise ValueError(f"row {np.flatnonzero(self.equality & self.is_free)[0]} cannot be free and an equality")
+        self.has_equalities = bool(np.any(self.equality))
+        self.free, self.bounded = np.flatnonzero(self.is_free), np.flatnonzero(~self.is_free)
+        self.order = np.argsort(np.concatenate([self.bounded, self.free]))
+        # Rows whose bounds move alike keep their distance, and a single bound cannot cross: only the others need a look
+        # at every parameter.
+        one_sided = (l == -np.inf) | (u == np.inf) if known else np.zeros(m, bool)
+        self.can_cross = parameter is not None and not (known and (parameter.same_rows("l", "u", m) | one_sided).all())
+
+
+class QPHost(Host):
+    """The user's own data of a QP, and the kinds of its rows."""
+
+    def __init__(
+        self,
+        P: sp.csr_array,
+        A: sp.csr_array,
+        values: dict[str, np.ndarray | None],
+        equilibrate: bool,
+        kinds: RowKinds,
+        layout: Layout | None,
+    ):
+        super().__init__(P, A, values, equilibrate, layout)
+        self.kinds = kinds
+
+
+class QP(ConstrainedFamily[QPInstance, QPHost]):
     """minimise ½x'Px + q'x subject to l ≤ Ax ≤ u, with P, A shared and (q, l, u) the instance.
 
     `q`, `l`, `u` are base values: an instance given as a dict needs only what differs from them. They also tell
@@ -48,38 +99,38 @@ class QP(ConstrainedFamily):
     equality: Bool[Array, " rows"]
     parameter: Affine | None = eqx.field(static=True)
     mapped: WorkingMap | None
-    host: Host = eqx.field(static=True)
+    host: QPHost = eqx.field(static=True)
 
     def __init__(
         self,
         P: ArrayLike2D | None,
         A: ArrayLike2D,
         *,
-        q: Any = None,
-        l: Any = None,
-        u: Any = None,
-        equalities: Any = None,
-        free: Any = None,
+        q: ArrayLike | None = None,
+        l: ArrayLike | None = None,
+        u: ArrayLike | None = None,
+        equalities: ArrayLike | None = None,
+        free: ArrayLike | None = None,
         parameter: Affine | None = None,
         layout: Layout | None = None,
         equilibrate: bool = True,
-        dtype: Any = "float64",
+        dtype: DTypeLike = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
         square, rows = check_matrices(P, A)
         self.n = square.shape[0]
         self.m = rows.shape[0]
-        values: dict[str, Any] = {
+        values = {
             "q": optional_vector("q", q, self.n),
-            "l": _bound(optional_vector("l", l, self.m, infinite=True)),
-            "u": _bound(optional_vector("u", u, self.m, infinite=True)),
+            "l": _optional_bound("l", l, self.m),
+            "u": _optional_bound("u", u, self.m),
         }
         if parameter is not None:
             parameter.check({"q": self.n, "l": self.m, "u": self.m})
         self.parameter = parameter
-        kinds = _RowKinds(values, parameter, equalities, free, self.m)
+        kinds = RowKinds(values, parameter, equalities, free, self.m)
         check_layout(layout, self.n, parameter)
-        self.host = Host(square, rows, values, bool(equilibrate), kinds, layout)
+        self.host = QPHost(square, rows, values, bool(equilibrate), kinds, layout)
         if values["l"] is not None and values["u"] is not None:
             self._check_bounds(values["l"][None], values["u"][None])
         self.equality = jnp.asarray(np.asarray(kinds.equality)[kinds.bounded])
@@ -96,7 +147,7 @@ class QP(ConstrainedFamily):
             dtype=self.dtype,
         )
 
-    def data(self, parameters: Any) -> dict[str, np.ndarray]:
+    def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
         named, count = self.merged(parameters, self.host.values, self.parameter)
         q = checked("q", named["q"], (count, self.n))
@@ -106,7 +157,7 @@ class QP(ConstrainedFamily):
         return {"q": q, "l": l, "u": u}
 
     @override
-    def encode(self, parameters: Any) -> np.ndarray | QPInstance:
+    def encode(self, parameters: Parameters) -> np.ndarray | QPInstance:
         if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
             checked_parameters = self.parameter.checked(parameters)
             if self.host.kinds.can_cross:
@@ -123,7 +174,7 @@ class QP(ConstrainedFamily):
         )
 
     @override
-    def decode(self, encoded: Any) -> QPInstance:
+    def decode(self, encoded: Encoded) -> QPInstance:
         if isinstance(encoded, QPInstance) or self.mapped is None:
             return encoded
         return QPInstance(**self.mapped(encoded))
@@ -180,42 +231,19 @@ class QP(ConstrainedFamily):
         return *self.host.hashed(), self.host.kinds.equality, self.host.kinds.is_free, mapped
 
 
-def _bound(value: Any) -> Any:
-    if value is None:
-        return None
+def _optional_bound(name: str, value: ArrayLike | None, m: int) -> np.ndarray | None:
+    vector = optional_vector(name, value, m, infinite=True)
+    return None if vector is None else _bound(vector)
+
+
+def _bound(value: np.ndarray) -> np.ndarray:
     return np.where(value >= INFINITY, np.inf, np.where(value <= -INFINITY, -np.inf, value))
 
 
-class _RowKinds:
-    """Which rows are equalities and which are free of bounds, in every instance of the family."""
-
-    def __init__(self, values: dict, parameter: Affine | None, equalities: Any, free: Any, m: int):
-        l = values["l"]
-        u = values["u"]
-        known = l is not None and u is not None
-        self.equality = _mask("equalities", equalities, m)
-        if self.equality is None:
-            self.equality = (l == u) if known else np.zeros(m, bool)
-            if parameter is not None:
-                self.equality = self.equality & parameter.same_rows("l", "u", m)
-        self.is_free = _mask("free", free, m)
-        if self.is_free is None:
-            self.is_free = (l == -np.inf) & (u == np.inf) if known else np.zeros(m, bool)
-        if (self.equality & self.is_free).any():
-            raise ValueError(f"row {np.flatnonzero(self.equality & self.is_free)[0]} cannot be free and an equality")
-        self.has_equalities = bool(np.any(self.equality))
-        self.free, self.bounded = np.flatnonzero(self.is_free), np.flatnonzero(~self.is_free)
-        self.order = np.argsort(np.concatenate([self.bounded, self.free]))
-        # Rows whose bounds move alike keep their distance, and a single bound cannot cross: only the others need a look
-        # at every parameter.
-        one_sided = (l == -np.inf) | (u == np.inf) if known else np.zeros(m, bool)
-        self.can_cross = parameter is not None and not (known and (parameter.same_rows("l", "u", m) | one_sided).all())
-
-
-def _mask(name: str, chosen: Any, m: int) -> np.ndarray | None:
-    if chosen is None:
+def _mask(name: str, rows: ArrayLike | None, m: int) -> np.ndarray | None:
+    if rows is None:
         return None
-    chosen = np.asarray(chosen)
+    chosen = np.asarray(rows)
     if chosen.dtype == bool and chosen.shape != (m,):
         raise ValueError(f"{name} as a mask must have {m} entries, got shape {chosen.shape}")
     if chosen.dtype != bool and chosen.size and (chosen.min() < -m or chosen.max() >= m):

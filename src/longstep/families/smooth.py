@@ -3,14 +3,15 @@
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
+from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from ..linalg.matrix import ArrayLike2D, Matrix, inner, make_matrix, to_csr
@@ -18,8 +19,12 @@ from ..linalg.real import plain_array
 from ..linalg.systems import Spectrum
 from .affine import Affine, WorkingMap, working_map
 from .base import (
+    Encoded,
     Family,
+    Index,
+    InstanceT,
     NamedFamily,
+    Parameters,
     check_square,
     checked,
     columns,
@@ -33,7 +38,7 @@ from .base import (
 )
 
 
-class Differentiable(Family):
+class Differentiable(Family[InstanceT]):
     """Families with a gradient, its Lipschitz constant L and a strong convexity μ ≥ 0."""
 
     lipschitz: eqx.AbstractVar[float]
@@ -41,7 +46,7 @@ class Differentiable(Family):
     lower_bound: eqx.AbstractVar[float | None]
 
     @abstractmethod
-    def gradient(self, instances: Any, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+    def gradient(self, instances: InstanceT, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """∇f(z), column by column."""
 
     @property
@@ -49,12 +54,25 @@ class Differentiable(Family):
         """Whose L step sizes are in units of: that of the family, or that of each instance."""
         return "family"
 
-    def step_unit(self, instances: Any) -> "float | Float[Array, '*N']":
+    def step_unit(self, instances: InstanceT) -> "float | Float[Array, '*N']":
         """What a step of one is on every instance: 1 in the family's units, L/Lₓ where instances have an Lₓ."""
         return 1.0
 
 
-class Smooth(Differentiable):
+class SmoothInstance(eqx.Module):
+    """Parameters of a Smooth family, instances (if stacked) on the leading axis of every leaf, and their own Lₓ."""
+
+    x: PyTree
+    stacked: bool = eqx.field(static=True)
+    lipschitz: Float[Array, "*N"] | None = None
+
+    def rows(self) -> Float[np.ndarray, "size *N"]:
+        """All numbers, instances (if stacked) on the last axis."""
+        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(self.x)]
+        return np.concatenate([leaf.reshape(len(leaf), -1).T if self.stacked else leaf.ravel() for leaf in leaves])
+
+
+class Smooth(Differentiable[SmoothInstance]):
     """minimise f(z, x) over z in Rⁿ for any differentiable convex f; the parameter x is any pytree of arrays.
 
     `objective(z, x)` is a JAX function of one vector and one parameter. `lipschitz` bounds the gradient's Lipschitz
@@ -82,19 +100,19 @@ class Smooth(Differentiable):
     lipschitz: float = eqx.field(static=True)
     strong_convexity: float = eqx.field(static=True)
     lower_bound: float | None = eqx.field(static=True)
-    lipschitz_of: Callable[[Any], Array] | None = eqx.field(static=True)
+    lipschitz_of: Callable[[PyTree], Array] | None = eqx.field(static=True)
 
     def __init__(
         self,
-        objective: Callable[[Array, Any], Array],
+        objective: Callable[[Array, PyTree], Array],
         lipschitz: float,
         n: int,
         *,
         strong_convexity: float = 0.0,
-        gradient: Callable[[Array, Any], Array] | None = None,
+        gradient: Callable[[Array, PyTree], Array] | None = None,
         lower_bound: float | None = None,
-        lipschitz_of: Callable[[Any], Array] | None = None,
-        dtype: Any = "float64",
+        lipschitz_of: Callable[[PyTree], Array] | None = None,
+        dtype: DTypeLike = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
         self.n = int(n)
@@ -111,7 +129,7 @@ class Smooth(Differentiable):
             raise ValueError(f"strong_convexity must lie in [0, lipschitz] = [0, {lipschitz}], got {strong_convexity}")
 
     @override
-    def encode(self, parameters: Any) -> "_Leading":
+    def encode(self, parameters: Parameters) -> SmoothInstance:
         """The parameters themselves, as arrays of the family's precision; instances stay on the leading axis."""
         parameters = plain(parameters)
         count_parameters(parameters)
@@ -123,23 +141,23 @@ class Smooth(Differentiable):
                 return array
             return checked(name, array, array.shape).astype(self.dtype)
 
-        return _Leading(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
+        return SmoothInstance(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
 
     @override
-    def count(self, parameters: Any) -> int:
+    def count(self, parameters: Parameters) -> int:
         return count_parameters(plain(parameters))
 
     @override
-    def select(self, parameters: Any, index: np.ndarray) -> Any:
+    def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
         return super().select(plain(parameters), index)
 
     @override
-    def decode(self, encoded: "_Leading") -> "_Leading":
+    def decode(self, encoded: SmoothInstance) -> SmoothInstance:
         """The parameters, with Lₓ of every instance where it has one."""
         if self.lipschitz_of is None:
             return encoded
         bound = jax.vmap(self.lipschitz_of) if encoded.stacked else self.lipschitz_of
-        return _Leading(encoded.x, encoded.stacked, jnp.asarray(bound(encoded.x), self.dtype))
+        return SmoothInstance(encoded.x, encoded.stacked, jnp.asarray(bound(encoded.x), self.dtype))
 
     @property
     @override
@@ -147,7 +165,7 @@ class Smooth(Differentiable):
         return "family" if self.lipschitz_of is None else "instance"
 
     @override
-    def step_unit(self, instances: "_Leading") -> "float | Float[Array, '*N']":
+    def step_unit(self, instances: SmoothInstance) -> "float | Float[Array, '*N']":
         return 1.0 if instances.lipschitz is None else self.lipschitz / instances.lipschitz
 
     @property
@@ -156,21 +174,21 @@ class Smooth(Differentiable):
         return 0
 
     @override
-    def take(self, stacked: "_Leading", index: Any) -> "_Leading":
-        several = np.ndim(index) > 0 or isinstance(index, slice)
+    def take(self, stacked: SmoothInstance, index: Index) -> SmoothInstance:
+        several = isinstance(index, slice) or np.ndim(index) > 0
         x, lipschitz = jax.tree.map(lambda a: a[index], (stacked.x, stacked.lipschitz))
-        return _Leading(x, several, lipschitz)
+        return SmoothInstance(x, several, lipschitz)
 
     @override
-    def batch(self, instances: "_Leading") -> tuple[int, ...]:
+    def batch(self, instances: SmoothInstance) -> tuple[int, ...]:
         return jax.tree.leaves(instances.x)[0].shape[:1] if instances.stacked else ()
 
     @override
-    def objective(self, instances: "_Leading", x: Array) -> Array:
+    def objective(self, instances: SmoothInstance, x: Array) -> Array:
         return _columnwise(self.function, x, instances, 0)
 
     @override
-    def gradient(self, instances: "_Leading", z: Array) -> Array:
+    def gradient(self, instances: SmoothInstance, z: Array) -> Array:
         return _columnwise(self.gradient_function, z, instances, -1)
 
     @override
@@ -185,20 +203,7 @@ class Smooth(Differentiable):
         return self.function, self.gradient_given, self.lipschitz, self.strong_convexity, self.lower_bound, self.n, *own
 
 
-class _Leading(eqx.Module):
-    """Parameters of a Smooth family, instances (if stacked) on the leading axis of every leaf, and their own Lₓ."""
-
-    x: Any
-    stacked: bool = eqx.field(static=True)
-    lipschitz: Float[Array, "*N"] | None = None
-
-    def rows(self) -> Float[np.ndarray, "size *N"]:
-        """All numbers, instances (if stacked) on the last axis."""
-        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(self.x)]
-        return np.concatenate([leaf.reshape(len(leaf), -1).T if self.stacked else leaf.ravel() for leaf in leaves])
-
-
-def _columnwise(function: Callable, z: Array, instances: _Leading, out_axis: int) -> Array:
+def _columnwise(function: Callable, z: Array, instances: SmoothInstance, out_axis: int) -> Array:
     if z.ndim == 1:
         return function(z, instances.x)
     return jax.vmap(function, in_axes=(-1, 0), out_axes=out_axis)(z, instances.x)
@@ -210,7 +215,7 @@ class QuadraticInstance(eqx.Module):
     q: Float[Array | np.ndarray, "n *N"]
 
 
-class Quadratic(Differentiable, NamedFamily):
+class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance]):
     """minimise ½z'Pz + q'z with P shared and q the instance.
 
     L and μ are the extreme eigenvalues of P. `q` is a base value, `parameter=Affine(q=…)` maps a parameter to q: for
@@ -239,10 +244,10 @@ class Quadratic(Differentiable, NamedFamily):
         self,
         P: ArrayLike2D,
         *,
-        q: Any = None,
+        q: ArrayLike | None = None,
         parameter: Affine | None = None,
         lower_bound: float | None = None,
-        dtype: Any = "float64",
+        dtype: DTypeLike = "float64",
     ):
         self.dtype = resolve_dtype(dtype)
         matrix = to_csr(P)
@@ -266,7 +271,7 @@ class Quadratic(Differentiable, NamedFamily):
         self.mapped = working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
 
     @property
-    def P(self) -> Any:
+    def P(self) -> sp.csr_array:
         """The quadratic term, as given."""
         return self.host.P
 
@@ -277,19 +282,19 @@ class Quadratic(Differentiable, NamedFamily):
         spectrum = Spectrum(*(jnp.asarray(part, self.dtype) for part in self.host.spectrum))
         return eqx.tree_at(lambda f: f.spectrum, self, spectrum, is_leaf=lambda leaf: leaf is None)
 
-    def data(self, parameters: Any) -> dict[str, np.ndarray]:
+    def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked q (N, n) of N parameters."""
         named, count = self.merged(parameters, {"q": self.host.q}, self.parameter)
         return {"q": checked("q", named["q"], (count, self.n))}
 
     @override
-    def encode(self, parameters: Any) -> np.ndarray | QuadraticInstance:
+    def encode(self, parameters: Parameters) -> np.ndarray | QuadraticInstance:
         if self.mapped is not None and self.parameter is not None and not is_named(parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         return QuadraticInstance(columns(self.data(parameters)["q"], self.dtype))
 
     @override
-    def decode(self, encoded: Any) -> QuadraticInstance:
+    def decode(self, encoded: Encoded) -> QuadraticInstance:
         if isinstance(encoded, QuadraticInstance) or self.mapped is None:
             return encoded
         return QuadraticInstance(**self.mapped(encoded))

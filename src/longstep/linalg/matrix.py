@@ -1,7 +1,7 @@
 """Matrices that act on columns: dense, or as gathers when that is cheaper."""
 
 from abc import abstractmethod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
@@ -60,7 +60,7 @@ def squared_norm_bound(A: Float[Array, "m n"], iterations: int = 4) -> Float[Arr
     # Rows of zeros add nothing to K.
     used = jnp.any(A > 0, axis=1)
 
-    def iterate(w: Float[Array, " m"], _: Any) -> tuple[Float[Array, " m"], Float[Array, ""]]:
+    def iterate(w: Float[Array, " m"], _: None) -> tuple[Float[Array, " m"], Float[Array, ""]]:
         following = product(A, product(A.T, w))
         ratio = jnp.max(following / jnp.where(used, w, 1.0))
         return following / jnp.where(ratio > 0, ratio, 1.0), ratio

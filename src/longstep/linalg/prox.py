@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,14 +14,14 @@ from .matrix import along
 from .real import real_array
 
 
-def _numbers(value: Any) -> np.ndarray:
+def _numbers(value: object) -> np.ndarray:
     return real_array("a number of the prox", value)
 
 
-def _fit(value: Any, z: Float[Array, "n *N"]) -> Float[Array, "..."]:
+def _fit(value: np.ndarray, z: Float[Array, "n *N"]) -> Float[Array, "..."]:
     """A number or a vector in the precision of z, shaped to broadcast against it."""
-    value = jnp.asarray(value, z.dtype)
-    return along(value, z) if value.ndim else value
+    array = jnp.asarray(value, z.dtype)
+    return along(array, z) if array.ndim else array
 
 
 class Prox(eqx.Module):

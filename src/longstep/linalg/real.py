@@ -1,9 +1,8 @@
 """Arrays of real numbers out of what a user gives; what would silently lose a part is refused."""
 
-from typing import Any
-
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 _NUMBERS = (int, float, np.floating, np.integer, np.bool_)
 
@@ -11,7 +10,7 @@ _NUMBERS = (int, float, np.floating, np.integer, np.bool_)
 _WORDS = {"c": "complex ones", "U": "text", "S": "text", "M": "dates", "m": "durations"}
 
 
-def plain_array(name: str, value: Any) -> np.ndarray:
+def plain_array(name: str, value: object) -> np.ndarray:
     """`value` as an array of real numbers in its own type: no complex numbers, dates, masks, texts or ragged lists."""
     if isinstance(value, np.ma.MaskedArray) and (mask := np.ma.getmaskarray(value)).any():
         where = ", ".join(str(int(i)) for i in np.argwhere(mask)[0])
@@ -28,12 +27,12 @@ def plain_array(name: str, value: Any) -> np.ndarray:
     raise ValueError(f"{name} must be real numbers, got {_WORDS.get(array.dtype.kind, type(value).__name__)}")
 
 
-def real_array(name: str, value: Any) -> np.ndarray:
+def real_array(name: str, value: object) -> np.ndarray:
     """`value` as float64, refused as `plain_array` does."""
     return plain_array(name, value).astype(np.float64, copy=False)
 
 
-def check_real(name: str, tree: Any) -> None:
+def check_real(name: str, tree: PyTree) -> None:
     """Refuse a pytree in which any array is not of real numbers."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         plain_array(f"{name}{jax.tree_util.keystr(path)}", leaf)
