@@ -1,12 +1,12 @@
 """What is kept on disk of a training: its finished parts, and in the end its result. Written atomically."""
 
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from .._util import storage
+from .._util.storage import JsonObject
 from .settings import Learned
 
-_KIND = "training"
 _VERSION = 1
 _NUMBERS = ("loss", "loss_before", "evaluations", "seconds")
 
@@ -14,14 +14,16 @@ _NUMBERS = ("loss", "loss_before", "evaluations", "seconds")
 class Checkpoint:
     """The finished parts of a training in one file, read when it is there and written again after every part."""
 
+    kind: ClassVar[str] = "training"
+
     def __init__(self, path: Path | None):
         self.path = path
         self.parts = list[Learned]()
-        self.result: dict[str, Any] | None = None
+        self.result: JsonObject | None = None
         if path is None:
             return
         try:
-            arrays, metadata = storage.read(path, _KIND, _VERSION)
+            arrays, metadata = storage.read(path, self.kind, _VERSION)
         except (FileNotFoundError, storage.FileFormatError):
             return  # a damaged file is as good as none: the training is done again
         self.result = metadata["result"]
@@ -34,7 +36,7 @@ class Checkpoint:
         self.parts.append(part)
         self._write()
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def finish(self, result: JsonObject) -> None:
         """Keep the result."""
         self.result = result
         self._write()
@@ -48,4 +50,4 @@ class Checkpoint:
         ]
         path = self.path
         document = {"parts": parts, "result": self.result}
-        storage.keep(path, lambda: storage.write(path, _KIND, _VERSION, arrays, document))
+        storage.keep(path, lambda: storage.write(path, self.kind, _VERSION, arrays, document))
