@@ -2,26 +2,31 @@
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..families.base import Family
+from ..families.base import Family, InstanceT
 from ..families.point import Point
-from ..linalg.systems import Gram, Pattern
+from ..linalg.systems import Factored, Gram, Pattern
 from ..schedules.domain import Hyperparameter
 from .performance import Performance
 from .residuals import Residuals
 
-# Scalars by name and, where the schedule has one, the vector METRIC.
+# The hyperparameters of a step by name: scalars and, where the schedule has one, the vector.
 Theta: TypeAlias = dict[str, Float[Array, "..."]]
-METRIC = "metric"
+# A state of some algorithm, to those who run any: they carry it and never look into it.
+State: TypeAlias = PyTree
+# What `prepare_instance` makes of an instance and θ: for `step` alone.
+Extra: TypeAlias = PyTree
+FamilyT = TypeVar("FamilyT", bound=Family)
+StateT = TypeVar("StateT")
 
 
-class Algorithm(eqx.Module):
+class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     """A fixed-point iteration z⁺ = T_θ(z, x): one step, pure, for one instance or a stack of instances.
 
     No loop, no jit, no loss. Instances are the working (equilibrated) ones of the family; points and residuals are
@@ -41,34 +46,44 @@ class Algorithm(eqx.Module):
     performance: ClassVar[Performance | None] = None
     c_back_end: ClassVar[str | None] = None
 
+    @overload
     @classmethod
-    def own(cls, name: str) -> Any:
+    def own(cls, name: Literal["theorem", "c_back_end"]) -> str | None: ...
+
+    @overload
+    @classmethod
+    def own(cls, name: Literal["performance"]) -> Performance | None: ...
+
+    @classmethod
+    def own(cls, name: str) -> str | Performance | None:
         """What this very class says of itself, or None: a subclass takes other steps, and inherits no proof."""
         return vars(cls).get(name)
 
     @abstractmethod
-    def hyperparameters(self, family: Any) -> tuple[Hyperparameter, ...]:
-        """The hyperparameters with their domains and defaults on this family."""
+    def hyperparameters(self, family: FamilyT) -> tuple[Hyperparameter, ...]:
+        """The scalar hyperparameters with their domains and defaults on this family."""
 
-    def prepare_family(self, family: Any, *, training: bool = False) -> Any:
+    def prepare_family(self, family: FamilyT, *, training: bool = False) -> FamilyT:
         """The family as the steps want it, made once on the host; what is given to all other methods.
 
         In `training` penalties change at every step: what all of them have in common may be worth having.
         """
         return family
 
-    def metric_groups(self, family: Any) -> Int[np.ndarray, " rows"] | None:
-        """For every row with a penalty, the number of its entry in the metric; None where there is no metric.
-
-        Rows that must share a penalty, those of one second-order cone, have one number.
-        """
+    def metric(self, family: FamilyT) -> Hyperparameter | None:
+        """The hyperparameter that is a vector, with an entry for every row that has a penalty; None without one."""
         return None
 
-    def pattern(self, family: Any) -> Pattern | None:
+    def metric_groups(self, family: FamilyT) -> Int[np.ndarray, " rows"] | None:
+        """For every row with a penalty, the number of its entry in the metric; None where there is no metric."""
+        metric = self.metric(family)
+        return None if metric is None else metric.entries
+
+    def pattern(self, family: FamilyT) -> Pattern | None:
         """What is known of the linear systems of all steps; None for an algorithm that solves none."""
         return None
 
-    def operator(self, family: Any, theta: Theta) -> Gram:
+    def operator(self, family: FamilyT, theta: Theta) -> Gram:
         """The operator that steps with θ solve with. It depends on θ and never on the instance: factored offline."""
         raise NotImplementedError(f"{type(self).__name__} solves no linear systems")
 
@@ -76,32 +91,40 @@ class Algorithm(eqx.Module):
         """The error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""
         return epsilon
 
-    def prepare_instance(self, family: Any, instance: Any, theta: Theta, factors: Any) -> Any:
+    def prepare_instance(self, family: FamilyT, instance: InstanceT, theta: Theta, factors: Factored | None) -> Extra:
         """What depends on θ and the instance but not on the iterate."""
         return None
 
     @abstractmethod
-    def init(self, family: Any, instance: Any, start: Point | None) -> Any:
+    def init(self, family: FamilyT, instance: InstanceT, start: Point | None) -> StateT:
         """The state to begin with: zero, or a start in the user's units."""
 
     @abstractmethod
-    def step(self, family: Any, instance: Any, theta: Theta, factors: Any, extra: Any, state: Any) -> Any:
+    def step(
+        self,
+        family: FamilyT,
+        instance: InstanceT,
+        theta: Theta,
+        factors: Factored | None,
+        extra: Extra,
+        state: StateT,
+    ) -> StateT:
         """One application of T_θ; `extra` is what prepare_instance returned for this θ, or None: not computed yet."""
 
     @abstractmethod
-    def residuals(self, family: Any, instance: Any, state: Any) -> Residuals:
+    def residuals(self, family: FamilyT, instance: InstanceT, state: StateT) -> Residuals:
         """How far the state's point is from optimal."""
 
-    def measure_point(self, family: Any, instance: Any, point: Point) -> Residuals:
+    def measure_point(self, family: FamilyT, instance: InstanceT, point: Point) -> Residuals:
         """How far a point in the user's units is from optimal."""
         return self.residuals(family, instance, self.init(family, instance, point))
 
     @abstractmethod
-    def extract(self, family: Any, instance: Any, state: Any) -> Point:
+    def extract(self, family: FamilyT, instance: InstanceT, state: StateT) -> Point:
         """The state's point in the user's units."""
 
     @abstractmethod
-    def coordinates(self, family: Any, instance: Any, state: Any) -> Float[Array, "k *N"]:
+    def coordinates(self, family: FamilyT, instance: InstanceT, state: StateT) -> Float[Array, "k *N"]:
         """The state in the coordinates in which training measures distances: the same for every θ."""
 
     def log_metric(self, residuals: Residuals, optimum: Float[Array, "*N"] | None) -> Float[Array, "*N"]:
@@ -112,7 +135,7 @@ class Algorithm(eqx.Module):
         rounding = 10 * jnp.finfo(residuals.dual.dtype).eps
         return jnp.log(residuals.primal**2 + residuals.dual**2 + rounding**2)
 
-    def measure(self, optimum: Any) -> str:
+    def measure(self, optimum: Float[Array, "*N"] | None) -> str:
         """What `log_metric` measures, in words: its root."""
         return "√(primal² + dual²) of the residuals, geometric mean"
 
@@ -120,12 +143,12 @@ class Algorithm(eqx.Module):
         """The value of `log_metric` at which little but rounding is left, from its value at the start."""
         return start + 2 * jnp.log(jnp.finfo(start.dtype).eps ** 0.7)
 
-    def scaled(self, family: Any, theta: dict[str, float], multiple: float) -> dict[str, float]:
+    def scaled(self, family: FamilyT, theta: dict[str, float], multiple: float) -> dict[str, float]:
         """θ with all penalties so many times as strong; θ itself where there are none."""
         return theta
 
     def balance(
-        self, family: Any, instance: Any, state: Any, residuals: Residuals
+        self, family: FamilyT, instance: InstanceT, state: StateT, residuals: Residuals
     ) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
         """The logarithms of the relative primal and dual residuals, whose balance OSQP adapts penalties by."""
         return (
@@ -133,27 +156,32 @@ class Algorithm(eqx.Module):
             relative(residuals.dual_max, residuals.dual_scale),
         )
 
-    def safe(self, family: Any, steady: dict[str, float]) -> dict[str, float]:
+    def safe(self, family: FamilyT, steady: dict[str, float]) -> dict[str, float]:
         """The hyperparameters that the safeguard falls back on; they share the steady state's factors."""
         return steady
 
-    def merit(self, family: Any, residuals: Residuals, rule: str) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+    def merit(self, family: FamilyT, residuals: Residuals, rule: str) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
         """What the safeguard's rule (`block` or `step`) wants to see fall, and how much growth is mere rounding."""
         scale = 1 + jnp.maximum(residuals.primal_scale, residuals.dual_scale)
         return residuals.worst, jnp.sqrt(jnp.finfo(scale.dtype).eps) * scale
 
     def infeasible(
-        self, family: Any, instance: Any, previous: Any, state: Any, eps: Any
+        self,
+        family: FamilyT,
+        instance: InstanceT,
+        previous: StateT,
+        state: StateT,
+        eps: float | Float[Array, ""],
     ) -> tuple[Bool[Array, "*N"], Bool[Array, "*N"]]:
         """Whether two successive states certify that the primal, and that the dual, has no feasible point."""
         never = jnp.zeros(family.batch(instance), bool)
         return never, never
 
-    def rays(self, family: Any, instance: Any, previous: Any, state: Any) -> Point:
+    def rays(self, family: FamilyT, instance: InstanceT, previous: StateT, state: StateT) -> Point:
         """The certificates behind `infeasible`: y a direction of dual growth, x of primal descent."""
         raise NotImplementedError(f"{type(self).__name__} does not detect infeasibility")
 
-    def identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[object, ...]:
         """What tells this algorithm from all others in hashes: its class, and the values of its fields."""
         own = type(self)
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -1,6 +1,6 @@
 """ADMM on the inequalities of a QP alone: the equalities hold exactly at every step."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,12 +8,14 @@ import numpy as np
 from jaxtyping import Array, Float
 from typing_extensions import override
 
+from ..families.base import Family
 from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
+from ..families.quadratic_program import QP
 from ..linalg.matrix import along, max_norm
 from ..linalg.systems import Gram, Pattern, solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .base import relative
-from .quadratic import QPMethod, QPState
+from .quadratic import QPMethod, QPState, begin_qp, certify_qp, extract_qp, extract_rays, measure_qp
 from .splitting import Splitting
 
 
@@ -25,7 +27,7 @@ class CondensedState(eqx.Module):
     y: Float[Array, "i *N"]
 
 
-class Condensed(Splitting, QPMethod):
+class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     """ADMM on a QP without its equalities, hyperparameters `rho`, `alpha`.
 
     With w = Nv + Yb, whose equalities Ew = b hold for every v, the other rows C, and ρ the vector rho·metric:
@@ -42,6 +44,8 @@ class Condensed(Splitting, QPMethod):
     Lagrangian vanish on their range.
     """
 
+    family_type: ClassVar[type[Family]] = QP
+    eps_infeasible: ClassVar[float] = QPMethod.eps_infeasible
     theorem: ClassVar[str | None] = (
         "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair, on "
         "the equalities' solutions as elsewhere (Eckstein and Bertsekas 1992)."
@@ -50,11 +54,11 @@ class Condensed(Splitting, QPMethod):
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
 
     @override
-    def prepare_family(self, family, *, training=False):
+    def prepare_family(self, family: QP, *, training: bool = False) -> EliminatedQP:
         return eliminated(family)
 
     @override
-    def hyperparameters(self, family):
+    def hyperparameters(self, family: QP) -> tuple[Hyperparameter, ...]:
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
         return (
             Hyperparameter("rho", 0.1, positive, positive, factored=True),
@@ -62,11 +66,11 @@ class Condensed(Splitting, QPMethod):
         )
 
     @override
-    def metric_groups(self, family):
+    def metric_entries(self, family: QP):
         return np.arange(int((~np.asarray(family.equality)).sum()))
 
     @override
-    def shift(self, family: EliminatedQP, theta):
+    def shift(self, family, theta):
         """Zero, or what keeps the system definite where P and the inequalities do not see all directions of v.
 
         Steps are corrections, so it does not move the fixed point; it slows directions in which nothing is to be found.
@@ -74,22 +78,22 @@ class Condensed(Splitting, QPMethod):
         return family.elimination.shift
 
     @override
-    def weights(self, family: EliminatedQP, theta):
+    def weights(self, family, theta):
         """ρ, one entry for every inequality."""
         rho = theta["rho"]
         return self.weighted(theta, jnp.broadcast_to(rho, family.elimination.others.shape))
 
     @override
-    def weighs_alike(self, family) -> bool:
+    def weighs_alike(self, family):
         return True
 
     @override
-    def pattern(self, family) -> Pattern:
+    def pattern(self, family: QP) -> Pattern:
         free = family.elimination.free if isinstance(family, EliminatedQP) else family.n
         return Pattern(free)
 
     @override
-    def operator(self, family: EliminatedQP, theta) -> Gram:
+    def operator(self, family, theta):
         e = family.elimination
         return Gram(e.P, e.A, self.shift(family, theta), self.weights(family, theta), e.free)
 
@@ -99,16 +103,17 @@ class Condensed(Splitting, QPMethod):
         return 1e-2
 
     @override
-    def init(self, family: EliminatedQP, instance: EliminatedInstance, start) -> Any:
+    def init(self, family, instance, start):
         e = family.elimination
         if start is None:
             zero = jnp.zeros_like(instance.level)
             return CondensedState(jnp.zeros_like(instance.cost), zero, zero)
-        full = super().init(family, instance, start)
+        full = begin_qp(family, instance, start)
         return CondensedState(e.N.rmv(full.w - instance.shift), full.z[e.others], full.y[e.others])
 
     @override
-    def step(self, family: EliminatedQP, instance: EliminatedInstance, theta, factors, extra, state):
+    def step(self, family, instance, theta, factors, extra, state):
+        assert factors is not None
         e = family.elimination
         z = state.z
         y = state.y
@@ -124,11 +129,11 @@ class Condensed(Splitting, QPMethod):
         return CondensedState(state.v + dv, z_next, rho * (total - z_next))
 
     @override
-    def residuals(self, family: EliminatedQP, instance: EliminatedInstance, state):
-        return super().residuals(family, instance, self.lifted(family, instance, state))
+    def residuals(self, family, instance, state):
+        return measure_qp(family, instance, self.lifted(family, instance, state))
 
     @override
-    def balance(self, family: EliminatedQP, instance: EliminatedInstance, state, residuals):
+    def balance(self, family, instance, state, residuals):
         # Of what is split alone: equalities hold, and their multipliers, which may be large, say nothing of ρ.
         e = family.elimination
         scaling = family.matrices.scaling
@@ -148,34 +153,34 @@ class Condensed(Splitting, QPMethod):
     @override
     def measure_point(self, family, instance, point):
         # The point itself, not what the equalities make of it.
-        return super().residuals(family, instance, super().init(family, instance, point))
+        return measure_qp(family, instance, begin_qp(family, instance, point))
 
     @override
     def coordinates(self, family, instance, state):
         return jnp.concatenate([state.v, state.z, state.y])
 
     @override
-    def extract(self, family: EliminatedQP, instance: EliminatedInstance, state):
-        return self.point(family, instance, self.lifted(family, instance, state))
+    def extract(self, family, instance, state):
+        return extract_qp(family, instance, self.lifted(family, instance, state))
 
     @override
-    def infeasible(self, family: EliminatedQP, instance: EliminatedInstance, previous, state, eps):
+    def infeasible(self, family, instance, previous, state, eps):
         before, after = (self.lifted(family, instance, s) for s in (previous, state))
-        primal, dual = super().infeasible(family, instance, before, after, eps)
+        primal, dual = certify_qp(family, instance, before, after, eps)
         if family.elimination.apart is None:
             return primal, dual
-        alone, _ = super().infeasible(family, instance, *self._contradiction(family, instance, after), eps)
+        alone, _ = certify_qp(family, instance, *self._contradiction(family, instance, after), eps)
         return primal | alone, dual
 
     @override
-    def rays(self, family: EliminatedQP, instance: EliminatedInstance, previous, state):
+    def rays(self, family, instance, previous, state):
         before, after = (self.lifted(family, instance, s) for s in (previous, state))
-        found = super().rays(family, instance, before, after)
+        found = extract_rays(family, instance, before, after)
         if family.elimination.apart is None:
             return found
         pair = self._contradiction(family, instance, after)
-        alone, _ = super().infeasible(family, instance, *pair, self.eps_infeasible)
-        other = super().rays(family, instance, *pair)
+        alone, _ = certify_qp(family, instance, *pair, self.eps_infeasible)
+        other = extract_rays(family, instance, *pair)
         assert found.y is not None
         assert other.y is not None
         return eqx.tree_at(lambda p: p.y, found, jnp.where(alone, other.y, found.y))

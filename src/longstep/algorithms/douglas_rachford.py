@@ -1,6 +1,6 @@
 """Douglas–Rachford splitting (ADMM) on a quadratic plus a function with a cheap proximal operator."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from typing_extensions import override
 
-from ..families.smooth import Quadratic
+from ..families.base import Family
+from ..families.composite import Composite
+from ..families.smooth import Quadratic, QuadraticInstance
 from ..linalg.matrix import Identity
 from ..linalg.systems import Gram, Pattern, solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
@@ -29,7 +31,7 @@ class SplitState(eqx.Module):
     y: Float[Array, "n *N"]
 
 
-class DouglasRachford(CompositeMethod):
+class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
     """ADMM on ½x'Px + q'x + g(z), x = z, with hyperparameters `rho` = ρ and `alpha` = α.
 
         x̃  = (P + ρI)⁻¹(ρz − y − q)
@@ -50,9 +52,9 @@ class DouglasRachford(CompositeMethod):
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
 
     @override
-    def check_family(self, family: Any) -> None:
+    def check_family(self, family: Family) -> None:
         super().check_family(family)
-        if not isinstance(family.smooth, Quadratic):
+        if isinstance(family, Composite) and not isinstance(family.smooth, Quadratic):
             raise TypeError(
                 "DouglasRachford solves Composite families whose instances share P, Composite(Quadratic(P), g); here "
                 f"the smooth part is a {type(family.smooth).__name__} family. Use ProximalGradient"
@@ -61,7 +63,7 @@ class DouglasRachford(CompositeMethod):
     @override
     def hyperparameters(self, family):
         L = family.lipschitz
-        values = family.smooth.host.eigenvalues
+        values = _quadratic(family).host.eigenvalues
         default = float(np.sqrt(L * values[values >= _FLAT * L][0]))
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-4 * L, 1e4 * L)
@@ -72,12 +74,13 @@ class DouglasRachford(CompositeMethod):
 
     @override
     def pattern(self, family):
-        return Pattern(family.n, family.smooth.host.diagonal, family.smooth.spectrum is not None)
+        smooth = _quadratic(family)
+        return Pattern(family.n, smooth.host.diagonal, smooth.spectrum is not None)
 
     @override
     def operator(self, family, theta):
         """P + ρI."""
-        smooth = family.smooth
+        smooth = _quadratic(family)
         n = family.n
         rho = theta["rho"]
         identity = Identity(n, rho.dtype)
@@ -86,7 +89,7 @@ class DouglasRachford(CompositeMethod):
 
     @override
     def prepare_family(self, family, *, training=False):
-        return family.with_smooth(family.smooth.with_spectrum()) if training else family
+        return family.with_smooth(_quadratic(family).with_spectrum()) if training else family
 
     @override
     def solve_tolerance(self, epsilon):
@@ -101,6 +104,7 @@ class DouglasRachford(CompositeMethod):
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
+        assert factors is not None
         rho = theta["rho"]
         z = state.z
         y = state.y
@@ -117,3 +121,9 @@ class DouglasRachford(CompositeMethod):
     @override
     def safe(self, family, steady):
         return steady
+
+
+def _quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
+    """The smooth part, which `check_family` has seen to be quadratic."""
+    assert isinstance(family.smooth, Quadratic)
+    return family.smooth

@@ -1,13 +1,14 @@
 """Gradient descent, with and without momentum."""
 
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 from typing_extensions import override
 
-from ..families.base import Family
+from ..families.base import Family, InstanceT
+from ..families.composite import Composite
 from ..families.point import Point
 from ..families.smooth import Differentiable
 from ..linalg.matrix import max_norm, two_norm
@@ -17,6 +18,20 @@ from .performance import Errors, Estimation, Performance
 from .residuals import Residuals
 
 
+class Iterate(Protocol):
+    """A state with a point z."""
+
+    @property
+    def z(self) -> Float[Array, "n *N"]:
+        """The point."""
+        ...
+
+
+# Families with a gradient, of the whole objective or of its smooth part.
+SmoothT = TypeVar("SmoothT", bound=Differentiable | Composite)
+IterateT = TypeVar("IterateT", bound=Iterate)
+
+
 class GradientState(eqx.Module):
     """The iterate and the one before it."""
 
@@ -24,7 +39,7 @@ class GradientState(eqx.Module):
     z_previous: Float[Array, "n *N"]
 
 
-def step_size(family: Any) -> Hyperparameter:
+def step_size(family: Differentiable | Composite) -> Hyperparameter:
     """The step of a gradient method: any positive value, and strictly inside (0, 2/L) in the steady state.
 
     The default is 2/(L + μ) for strongly convex families and 1/L otherwise. Where instances have an Lₓ of their own,
@@ -78,7 +93,7 @@ def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float
     }
 
 
-class Unconstrained(Algorithm):
+class Unconstrained(Algorithm[SmoothT, InstanceT, IterateT]):
     """What methods for objectives without constraints have in common: states with a point z, and what falls."""
 
     @override
@@ -114,7 +129,7 @@ class Unconstrained(Algorithm):
         return objective - family.lower_bound, rounding
 
 
-class GradientMethod(Unconstrained):
+class GradientMethod(Unconstrained[SmoothT, InstanceT, GradientState]):
     """What gradient descent and proximal gradient have in common: their state, and what is safe."""
 
     symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
@@ -133,7 +148,7 @@ class GradientMethod(Unconstrained):
         return {**dict.fromkeys(steady, 0.0), "step": 1 / family.lipschitz}
 
 
-class Extrapolated(GradientMethod):
+class Extrapolated(GradientMethod[SmoothT, InstanceT]):
     """The step of another gradient method, taken from y = z + β(z − z⁻); adds the hyperparameter `momentum` = β."""
 
     @override
@@ -147,7 +162,7 @@ class Extrapolated(GradientMethod):
         return GradientState(ahead.z, state.z)
 
 
-class GradientDescent(GradientMethod):
+class GradientDescent(GradientMethod[Differentiable, PyTree]):
     """z⁺ = z − t∇f(z, x), with hyperparameter `step` = t."""
 
     family_type: ClassVar[type[Family]] = Differentiable

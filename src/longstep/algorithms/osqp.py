@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
+from ..families.quadratic_program import QP, QPInstance
 from ..linalg.matrix import along
 from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
@@ -13,7 +14,7 @@ from .quadratic import QPMethod, QPState
 from .splitting import Splitting
 
 
-class OSQP(Splitting, QPMethod):
+class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
     """ADMM on a QP, hyperparameters `sigma`, `rho_eq`, `rho_ineq`, `alpha`.
 
     With ρ the vector of rho_eq on the family's equality rows and rho_ineq on the others:
@@ -76,6 +77,7 @@ class OSQP(Splitting, QPMethod):
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
+        assert factors is not None
         w = state.w
         z = state.z
         y = state.y

@@ -3,13 +3,22 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
+from jaxtyping import PyTree
 from typing_extensions import override
 
-from ..families.base import Family
+from ..families.base import Family, InstanceT
 from ..families.composite import Composite
 from ..linalg.matrix import max_norm
 from ..schedules.domain import Hyperparameter
-from .gradient import Extrapolated, GradientMethod, GradientState, Unconstrained, step_size, unconstrained_residuals
+from .gradient import (
+    Extrapolated,
+    GradientMethod,
+    GradientState,
+    IterateT,
+    Unconstrained,
+    step_size,
+    unconstrained_residuals,
+)
 from .performance import Errors, Estimation, Performance
 
 
@@ -29,7 +38,7 @@ def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float
     }
 
 
-class CompositeMethod(Unconstrained):
+class CompositeMethod(Unconstrained[Composite[InstanceT], InstanceT, IterateT]):
     """What methods for f + g have in common: how a point is judged.
 
     The optimality residual is L(z − prox_{g/L}(z − ∇f(z)/L)): the gradient where g = 0, and zero exactly at optima.
@@ -47,7 +56,7 @@ class CompositeMethod(Unconstrained):
         return unconstrained_residuals(residual, scale, smooth, family.g.value(state.z))
 
 
-class ProximalGradient(CompositeMethod, GradientMethod):
+class ProximalGradient(CompositeMethod[PyTree, GradientState], GradientMethod[Composite, PyTree]):
     """z⁺ = prox_{tg}(z − t∇f(z, x)), with hyperparameter `step` = t."""
 
     theorem: ClassVar[str | None] = (
@@ -66,7 +75,7 @@ class ProximalGradient(CompositeMethod, GradientMethod):
         return GradientState(family.g.prox(state.z - t * family.gradient(instance, state.z), t), state.z)
 
 
-class AcceleratedProximalGradient(Extrapolated, ProximalGradient):
+class AcceleratedProximalGradient(Extrapolated[Composite, PyTree], ProximalGradient):
     """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y, x)), with hyperparameters `step` = t and `momentum` = β.
 
     In the steady state β = 0.

@@ -1,16 +1,16 @@
 """What methods on quadratic programs share: their state, residuals, points and certificates of infeasibility."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
 from ..families.base import Family
 from ..families.point import Point
-from ..families.quadratic_program import QP
-from ..linalg.matrix import along, inner, max_norm, two_norm
+from ..families.quadratic_program import QP, QPInstance
+from ..linalg.matrix import AnyArray, along, inner, max_norm, two_norm
 from .base import Algorithm
 from .residuals import Residuals
 
@@ -27,54 +27,19 @@ class QPState(eqx.Module):
     y: Float[Array, "m *N"]
 
 
-class QPMethod(Algorithm):
+class QPMethod(Algorithm[QP, QPInstance, QPState]):
     """A method on QPs whose state is (w, z, y): what is left to say is its step."""
 
     family_type: ClassVar[type[Family]] = QP
     eps_infeasible: ClassVar[float] = 1e-4
 
     @override
-    def init(self, family, instance, start) -> Any:
-        if start is None:
-            return QPState(jnp.zeros_like(instance.q), jnp.zeros_like(instance.l), jnp.zeros_like(instance.l))
-        s = family.matrices.scaling
-        w = start.x / along(s.d, start.x)
-        e = along(s.e, instance.l)
-        rows = family.host.kinds.bounded
-        y = jnp.zeros_like(instance.l) if start.y is None else start.y[rows] * s.c / e
-        z = family.matrices.A.mv(w) if start.s is None else start.s[rows] * e
-        return QPState(w, z, y)
+    def init(self, family, instance, start):
+        return begin_qp(family, instance, start)
 
     @override
     def residuals(self, family, instance, state):
-        # Every step leaves z in [l, u] and y without parts along infinite bounds; a start need not.
-        z = jnp.clip(state.z, instance.l, instance.u)
-        y = _cut(instance, state.y)
-        matrices = family.matrices
-        s = family.matrices.scaling
-        to_user = along(1 / s.e, state.z)
-        to_user_dual = along(1 / (s.d * s.c), state.w)
-        Aw = matrices.A.mv(state.w)
-        Pw = matrices.P.mv(state.w)
-        Aty = matrices.A.rmv(y)
-        primal = (Aw - z) * to_user
-        dual = (Pw + instance.q + Aty) * to_user_dual
-        quadratic = inner(state.w, Pw) / s.c
-        linear = inner(instance.q, state.w) / s.c
-        support = _support(instance, y) / s.c
-        return Residuals(
-            primal=two_norm(primal),
-            dual=two_norm(dual),
-            primal_max=max_norm(primal),
-            dual_max=max_norm(dual),
-            gap=jnp.abs(quadratic + linear + support),
-            primal_scale=max_norm(jnp.maximum(jnp.abs(Aw), jnp.abs(z)) * to_user),
-            dual_scale=max_norm(
-                jnp.maximum(jnp.maximum(jnp.abs(Pw), jnp.abs(Aty)), jnp.abs(instance.q)) * to_user_dual
-            ),
-            gap_scale=jnp.maximum(jnp.maximum(jnp.abs(quadratic), jnp.abs(linear)), jnp.abs(support)),
-            objective=0.5 * quadratic + linear,
-        )
+        return measure_qp(family, instance, state)
 
     @override
     def coordinates(self, family, instance, state):
@@ -82,64 +47,120 @@ class QPMethod(Algorithm):
 
     @override
     def extract(self, family, instance, state):
-        return self.point(family, instance, state)
-
-    def point(self, family: Any, instance: Any, state: QPState) -> Point:
-        """The point of (w, z, y) in the user's units."""
-        s = family.matrices.scaling
-        kinds = family.host.kinds
-        e = along(s.e, state.z)
-        x = state.w * along(s.d, state.w)
-        y = _cut(instance, state.y) * e / s.c
-        z = jnp.clip(state.z, instance.l, instance.u) / e
-        if kinds.free.size:
-            free = family.free_A.mv(x)
-            y = jnp.concatenate([y, jnp.zeros_like(free)])[kinds.order]
-            z = jnp.concatenate([z, free])[kinds.order]
-        return Point(x, y, z)
+        return extract_qp(family, instance, state)
 
     @override
     def infeasible(self, family, instance, previous, state, eps):
-        # Differences of successive iterates converge to certificates (Banjac, Goulart, Stellato, Boyd 2019). "Small" is
-        # measured against the entries of P and A where these are small themselves, and against q.
-        matrices = family.matrices
-        s = family.matrices.scaling
-        e = along(s.e, state.z)
-        d = along(s.d, state.w)
-        dw = state.w - previous.w
-        dy = _cut(instance, state.y - previous.y)
-
-        size = max_norm(dy * e)
-        bounds = jnp.maximum(max_norm(_finite(instance.l) / e), max_norm(_finite(instance.u) / e))
-        grows = _support(instance, dy) < -eps * jnp.minimum(bounds, 1.0) * size
-        primal = (size > 0) & grows & (max_norm(matrices.A.rmv(dy) / d) < eps * matrices.size_A * size)
-
-        size = max_norm(dw * d)
-        Adw = matrices.A.mv(dw) / e
-        level = eps * matrices.size_A * size
-        recedes = jnp.all(
-            ((Adw <= level) | ~jnp.isfinite(instance.u)) & ((Adw >= -level) | ~jnp.isfinite(instance.l)), axis=0
-        )
-        descends = inner(instance.q, dw) / s.c < -eps * max_norm(instance.q / (d * s.c)) * size
-        flat = max_norm(matrices.P.mv(dw) / (d * s.c)) <= eps * matrices.size_P * size
-        return primal, (size > 0) & descends & flat & recedes
+        return certify_qp(family, instance, previous, state, eps)
 
     @override
     def rays(self, family, instance, previous, state):
-        difference = QPState(state.w - previous.w, state.z, state.y - previous.y)
-        return self.point(family, instance, difference)
+        return extract_rays(family, instance, previous, state)
 
 
-def _support(instance, y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
+def begin_qp(family: QP, instance: QPInstance, start: Point | None) -> QPState:
+    """Return the state at a start in the user's units, or at zero."""
+    if start is None:
+        return QPState(jnp.zeros_like(instance.q), jnp.zeros_like(instance.l), jnp.zeros_like(instance.l))
+    s = family.matrices.scaling
+    w = start.x / along(s.d, start.x)
+    e = along(s.e, instance.l)
+    rows = family.host.kinds.bounded
+    y = jnp.zeros_like(instance.l) if start.y is None else start.y[rows] * s.c / e
+    z = family.matrices.A.mv(w) if start.s is None else start.s[rows] * e
+    return QPState(w, z, y)
+
+
+def measure_qp(family: QP, instance: QPInstance, state: QPState) -> Residuals:
+    """Return the residuals of (w, z, y) in the user's units."""
+    # Every step leaves z in [l, u] and y without parts along infinite bounds; a start need not.
+    z = jnp.clip(state.z, instance.l, instance.u)
+    y = _cut(instance, state.y)
+    matrices = family.matrices
+    s = family.matrices.scaling
+    to_user = along(1 / s.e, state.z)
+    to_user_dual = along(1 / (s.d * s.c), state.w)
+    Aw = matrices.A.mv(state.w)
+    Pw = matrices.P.mv(state.w)
+    Aty = matrices.A.rmv(y)
+    primal = (Aw - z) * to_user
+    dual = (Pw + instance.q + Aty) * to_user_dual
+    quadratic = inner(state.w, Pw) / s.c
+    linear = inner(instance.q, state.w) / s.c
+    support = _support(instance, y) / s.c
+    return Residuals(
+        primal=two_norm(primal),
+        dual=two_norm(dual),
+        primal_max=max_norm(primal),
+        dual_max=max_norm(dual),
+        gap=jnp.abs(quadratic + linear + support),
+        primal_scale=max_norm(jnp.maximum(jnp.abs(Aw), jnp.abs(z)) * to_user),
+        dual_scale=max_norm(jnp.maximum(jnp.maximum(jnp.abs(Pw), jnp.abs(Aty)), jnp.abs(instance.q)) * to_user_dual),
+        gap_scale=jnp.maximum(jnp.maximum(jnp.abs(quadratic), jnp.abs(linear)), jnp.abs(support)),
+        objective=0.5 * quadratic + linear,
+    )
+
+
+def extract_qp(family: QP, instance: QPInstance, state: QPState) -> Point:
+    """Return the point of (w, z, y) in the user's units."""
+    s = family.matrices.scaling
+    kinds = family.host.kinds
+    e = along(s.e, state.z)
+    x = state.w * along(s.d, state.w)
+    y = _cut(instance, state.y) * e / s.c
+    z = jnp.clip(state.z, instance.l, instance.u) / e
+    if kinds.free.size:
+        free = family.free_A.mv(x)
+        y = jnp.concatenate([y, jnp.zeros_like(free)])[kinds.order]
+        z = jnp.concatenate([z, free])[kinds.order]
+    return Point(x, y, z)
+
+
+def certify_qp(
+    family: QP, instance: QPInstance, previous: QPState, state: QPState, eps: float | Float[Array, ""]
+) -> tuple[Bool[Array, "*N"], Bool[Array, "*N"]]:
+    """Return whether two successive states certify that the primal, and that the dual, has no feasible point."""
+    # Differences of successive iterates converge to certificates (Banjac, Goulart, Stellato, Boyd 2019). "Small" is
+    # measured against the entries of P and A where these are small themselves, and against q.
+    matrices = family.matrices
+    s = family.matrices.scaling
+    e = along(s.e, state.z)
+    d = along(s.d, state.w)
+    dw = state.w - previous.w
+    dy = _cut(instance, state.y - previous.y)
+
+    size = max_norm(dy * e)
+    bounds = jnp.maximum(max_norm(_finite(instance.l) / e), max_norm(_finite(instance.u) / e))
+    grows = _support(instance, dy) < -eps * jnp.minimum(bounds, 1.0) * size
+    primal = (size > 0) & grows & (max_norm(matrices.A.rmv(dy) / d) < eps * matrices.size_A * size)
+
+    size = max_norm(dw * d)
+    Adw = matrices.A.mv(dw) / e
+    level = eps * matrices.size_A * size
+    recedes = jnp.all(
+        ((Adw <= level) | ~jnp.isfinite(instance.u)) & ((Adw >= -level) | ~jnp.isfinite(instance.l)), axis=0
+    )
+    descends = inner(instance.q, dw) / s.c < -eps * max_norm(instance.q / (d * s.c)) * size
+    flat = max_norm(matrices.P.mv(dw) / (d * s.c)) <= eps * matrices.size_P * size
+    return primal, (size > 0) & descends & flat & recedes
+
+
+def extract_rays(family: QP, instance: QPInstance, previous: QPState, state: QPState) -> Point:
+    """Return the certificates behind `certify_qp` in the user's units."""
+    difference = QPState(state.w - previous.w, state.z, state.y - previous.y)
+    return extract_qp(family, instance, difference)
+
+
+def _support(instance: QPInstance, y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
     """u'y₊ + l'y₋, the support function of [l, u]; y has no part along infinite bounds."""
     return inner(_finite(instance.u), jnp.maximum(y, 0.0)) + inner(_finite(instance.l), jnp.minimum(y, 0.0))
 
 
-def _finite(bound: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
+def _finite(bound: Float[AnyArray, "m *N"]) -> Float[Array, "m *N"]:
     return jnp.where(jnp.isfinite(bound), bound, 0.0)
 
 
-def _cut(instance, dy: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
+def _cut(instance: QPInstance, dy: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
     """dy without its parts along infinite bounds."""
     dy = jnp.where(jnp.isfinite(instance.u), dy, jnp.minimum(dy, 0.0))
     return jnp.where(jnp.isfinite(instance.l), dy, jnp.maximum(dy, 0.0))

@@ -16,9 +16,8 @@ from ..families.point import Point
 from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
-from .base import METRIC
 from .residuals import Residuals
-from .splitting import Splitting
+from .splitting import METRIC, Splitting
 
 
 class SCSState(eqx.Module):
@@ -38,7 +37,7 @@ class SCSState(eqx.Module):
     first: Bool[Array, "*N"]
 
 
-class SCS(Splitting):
+class SCS(Splitting[Conic, ConicInstance, SCSState]):
     """Douglas–Rachford on the homogeneous embedding; hyperparameters `r_w`, `r_yz`, `r_ynz`, `r_tau`, `alpha`.
 
     With M = [[P, A'], [−A, 0]], q = (c, b), R = diag(r_w on x, r_yz on zero-cone rows, r_ynz on the others):
@@ -103,7 +102,7 @@ class SCS(Splitting):
         return super().scaled(family, theta, 1 / multiple)
 
     @override
-    def metric_groups(self, family):
+    def metric_entries(self, family):
         return family.cones.blocks()
 
     @override

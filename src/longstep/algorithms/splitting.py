@@ -1,32 +1,38 @@
 """What ADMM methods share: a linear system P + shift·I + A'diag(weights)A, the same for all instances."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
+from ..families.base import InstanceT
+from ..families.constrained import ConstrainedFamily
 from ..linalg.systems import Gram, Pattern
-from .base import METRIC, Algorithm, Theta
+from ..schedules.domain import Hyperparameter, Positive
+from .base import Algorithm, StateT, Theta
+
+METRIC = "metric"
+ConstrainedT = TypeVar("ConstrainedT", bound=ConstrainedFamily)
 
 
-class Splitting(Algorithm):
+class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
     """An algorithm that solves with K = P + shift·I + A'diag(weights)A at every step, for a constrained family."""
 
     # The weight of rows that no instance bounds; they have z = Ax and y = 0 throughout, so all they do is add to K.
     free_weight: ClassVar[float] = 0.0
 
     @abstractmethod
-    def shift(self, family: Any, theta: Theta) -> Float[Array, ""]:
+    def shift(self, family: ConstrainedT, theta: Theta) -> Float[Array, ""]:
         """The multiple of the identity in K."""
 
     @abstractmethod
-    def weights(self, family: Any, theta: Theta) -> Float[Array, " m"]:
+    def weights(self, family: ConstrainedT, theta: Theta) -> Float[Array, " m"]:
         """The weight of every row of A in K."""
 
     @abstractmethod
-    def weighs_alike(self, family: Any) -> bool:
+    def weighs_alike(self, family: ConstrainedT) -> bool:
         """Whether all rows have the same weight, whatever θ is."""
 
     def weighted(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
@@ -34,21 +40,25 @@ class Splitting(Algorithm):
         return weights * theta[METRIC] if METRIC in theta else weights
 
     @override
-    def scaled(self, family: Any, theta: dict[str, float], multiple: float) -> dict[str, float]:
+    def scaled(self, family: ConstrainedT, theta: dict[str, float], multiple: float) -> dict[str, float]:
         penalties = [h.name for h in self.hyperparameters(family) if h.role == "penalty"]
         return theta | {name: theta[name] * multiple for name in penalties}
 
     @override
-    def metric_groups(self, family: Any) -> Int[np.ndarray, " m"] | None:
+    def metric(self, family: ConstrainedT) -> Hyperparameter:
+        return Hyperparameter(METRIC, 1.0, Positive(), Positive(), factored=True, entries=self.metric_entries(family))
+
+    def metric_entries(self, family: ConstrainedT) -> Int[np.ndarray, " m"]:
+        """For every row, the number of its entry in the metric; rows that must share a penalty have one number."""
         return np.arange(family.matrices.m)
 
     @override
-    def pattern(self, family: Any) -> Pattern:
+    def pattern(self, family: ConstrainedT) -> Pattern:
         matrices = family.matrices
         return Pattern(family.n, matrices.diagonal, self.weighs_alike(family) and matrices.spectrum is not None)
 
     @override
-    def operator(self, family: Any, theta: Theta) -> Gram:
+    def operator(self, family: ConstrainedT, theta: Theta) -> Gram:
         matrices = family.matrices
         return Gram(
             matrices.P,

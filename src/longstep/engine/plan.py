@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..algorithms.base import METRIC, Algorithm, Theta
+from ..algorithms.base import Algorithm, Theta
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
 from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize, refinements_for
@@ -72,8 +72,8 @@ class Ladder(eqx.Module):
 class Plan(eqx.Module):
     """A schedule ready to run: H + 1 values of θ (the last one steady) and their factors; then those of a ladder.
 
-    Steps that share all factored hyperparameters share one factor: `which[k]` is its place in the stack. `plain` tells
-    which places do without the metric.
+    Steps that share all factored hyperparameters share one factor: `which[k]` is its place in the stack. `vectors` are
+    the hyperparameters that all steps have in common; `plain` tells which places do without them.
     """
 
     theta: dict[str, Float[Array, "places *n"]]
@@ -81,24 +81,19 @@ class Plan(eqx.Module):
     which: Int[Array, " places"]
     H: int = eqx.field(static=True)
     safeguard: Safeguard | None = None
-    metric: Float[Array, " rows"] | None = None
+    vectors: Theta = eqx.field(default_factory=dict)
     ladder: Ladder | None = None
     plain: Bool[Array, " places"] | None = None
 
     def at(self, k: Any, once: bool = False) -> tuple[Theta, Any]:
         """θ^k and its factor, for k ≤ H or on a rung of the ladder; the factor of a step that is taken `once` stays in
         the stack until then."""
-        theta = {name: values[k] for name, values in self.theta.items()} | self.everywhere
-        if self.plain is not None and self.metric is not None:
-            theta[METRIC] = jnp.where(self.plain[k], 1.0, self.metric)
+        theta = {name: values[k] for name, values in self.theta.items()} | self.vectors
+        if self.plain is not None:
+            theta |= {name: jnp.where(self.plain[k], 1.0, vector) for name, vector in self.vectors.items()}
         if once and self.factors is not None:
             return theta, Picked(self.factors, self.which[k])
         return theta, jax.tree.map(lambda a: a[self.which[k]], self.factors)
-
-    @property
-    def everywhere(self) -> Theta:
-        """What all steps have in common: the metric, where there is one."""
-        return {} if self.metric is None else {METRIC: self.metric}
 
 
 class Problem(eqx.Module):
@@ -125,7 +120,7 @@ class Problem(eqx.Module):
         Steps that are taken `once` compute it themselves. `safe` replaces θ^k, not its factors.
         """
         theta, factors = self.plan.at(k, once)
-        theta = theta if safe is None else safe | self.plan.everywhere
+        theta = theta if safe is None else safe | self.plan.vectors
         extra = None if once else self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
         return lambda state: self.algorithm.step(self.family, self.instance, theta, factors, extra, state)
 
@@ -181,10 +176,16 @@ def make_plan(
         jnp.asarray(which, jnp.int32),
         len(schedule),
         guard,
-        None if schedule.metric is None else jnp.asarray(schedule.metric, family.dtype),
+        {name: jnp.asarray(vector, family.dtype) for name, vector in _vectors(algorithm, family, schedule).items()},
         None if rungs is None else rungs.ladder(family.dtype, late=ladder == "late"),
         jnp.asarray(plain) if plain.any() else None,
     )
+
+
+def _vectors(algorithm: Algorithm, family: Family, schedule: Schedule) -> dict[str, np.ndarray]:
+    """The schedule's metric by the name that the algorithm declares for it; nothing where there is none."""
+    declared = algorithm.metric(family)
+    return {} if schedule.metric is None or declared is None else {declared.name: schedule.metric}
 
 
 def _places(schedule: Schedule, rungs: "_Rungs | None") -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -220,15 +221,16 @@ def _factors(
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     require_factors(algorithm, family, len(distinct), kept)
     like = jnp.zeros((), kept)
+    vectors = _vectors(algorithm, family, schedule)
     # A local switch: the process-wide one is the user's.
     with jax.enable_x64(True):
         exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
         pairs = []
         for key in distinct:
             theta = dict(zip(factored, map(jnp.float64, key[:-1]), strict=True))
-            if schedule.metric is not None:
-                metric = jnp.asarray(schedule.metric, jnp.float64)
-                theta[METRIC] = jnp.ones_like(metric) if key[-1] else metric
+            for name, given in vectors.items():
+                vector = jnp.asarray(given, jnp.float64)
+                theta[name] = jnp.ones_like(vector) if key[-1] else vector
             pairs.append(_factor(algorithm, exact, theta, like))
     return pairs, which.ravel()
 

@@ -82,7 +82,7 @@ def check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Limi
     if steady:
         # While θ varies, differences of iterates say nothing about rays.
         primal, dual = problem.algorithm.infeasible(
-            problem.family, problem.instance, previous, state, limits.eps_infeasible
+            problem.family, problem.instance, previous, state, jnp.asarray(limits.eps_infeasible)
         )
         suspect = jnp.where(dual, _code(Status.DUAL_INFEASIBLE), suspect)
         suspect = jnp.where(primal, _code(Status.PRIMAL_INFEASIBLE), suspect)

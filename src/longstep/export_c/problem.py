@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from ..algorithms.base import METRIC, Algorithm
+from ..algorithms.base import Algorithm
 from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
@@ -152,7 +152,7 @@ def _common(solver: Generated, family: Any, working: Any = None) -> dict[str, An
     layout = family.layout
     theta = {name: np.asarray(values, np.float64) for name, values in plan.theta.items()}
     which = np.asarray(plan.which)
-    metric = None if plan.metric is None else np.asarray(solver.schedule.metric, np.float64)
+    metric = None if solver.schedule.metric is None else np.asarray(solver.schedule.metric, np.float64)
     plain = np.zeros(which.size, bool) if plan.plain is None else np.asarray(plan.plain)
     shift, weights = _systems(solver.algorithm, family if working is None else working, theta, which, metric, plain)
     return {
@@ -208,7 +208,8 @@ def _systems(
         each = [{name: jnp.asarray(values[k]) for name, values in theta.items()} for k in first]
         if metric is not None:
             rows = [np.ones_like(metric) if plain[k] else metric for k in first]
-            each = [one | {METRIC: jnp.asarray(row)} for one, row in zip(each, rows, strict=True)]
+            name = algorithm.metric(family).name
+            each = [one | {name: jnp.asarray(row)} for one, row in zip(each, rows, strict=True)]
         shift = [np.asarray(algorithm.shift(family, one), np.float64) for one in each]
         weights = [np.asarray(algorithm.weights(family, one), np.float64) for one in each]
     return np.stack(shift), np.stack(weights)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
-from ..linalg.matrix import ArrayLike2D, Matrix, along, inner, make_matrix
+from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, along, inner, make_matrix
 from .affine import Affine, WorkingMap, working_map
 from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vector, resolve_dtype
 from .constrained import ConstrainedFamily, Host, check_matrices
@@ -19,9 +19,9 @@ from .names import Layout, check_layout
 class QPInstance(eqx.Module):
     """The equilibrated data of one QP or of a stack (n, N), (m, N), (m, N), without the family's free rows."""
 
-    q: Float[Array | np.ndarray, "n *N"]
-    l: Float[Array | np.ndarray, "m *N"]
-    u: Float[Array | np.ndarray, "m *N"]
+    q: Float[AnyArray, "n *N"]
+    l: Float[AnyArray, "m *N"]
+    u: Float[AnyArray, "m *N"]
 
 
 class RowKinds:
@@ -211,7 +211,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
     def objective(self, instances: QPInstance, x: Array) -> Array:
         s = self.matrices.scaling
         scaled = x / along(s.d, x)
-        return (0.5 * inner(scaled, self.matrices.P.mv(scaled)) + inner(jnp.asarray(instances.q), scaled)) / s.c
+        return (0.5 * inner(scaled, self.matrices.P.mv(scaled)) + inner(instances.q, scaled)) / s.c
 
     @override
     def _made_again(self) -> "QP":

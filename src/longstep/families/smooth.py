@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
-from ..linalg.matrix import ArrayLike2D, Matrix, inner, make_matrix, to_csr
+from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, make_matrix, to_csr
 from ..linalg.real import plain_array
 from ..linalg.systems import Spectrum
 from .affine import Affine, WorkingMap, working_map
@@ -212,7 +212,7 @@ def _columnwise(function: Callable, z: Array, instances: SmoothInstance, out_axi
 class QuadraticInstance(eqx.Module):
     """The linear term of one quadratic (n,) or of a stack (n, N)."""
 
-    q: Float[Array | np.ndarray, "n *N"]
+    q: Float[AnyArray, "n *N"]
 
 
 class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance]):
@@ -305,7 +305,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
 
     @override
     def objective(self, instances: QuadraticInstance, x: Array) -> Array:
-        return 0.5 * inner(x, self.matrix.mv(x)) + inner(jnp.asarray(instances.q), x)
+        return 0.5 * inner(x, self.matrix.mv(x)) + inner(instances.q, x)
 
     @override
     def gradient(self, instances: QuadraticInstance, z: Array) -> Array:

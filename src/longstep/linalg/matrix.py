@@ -16,13 +16,16 @@ from .real import plain_array, real_array
 
 ArrayLike2D: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray | jax.Array | list
 
+# Of instances, which are on the host until a compiled program takes them.
+AnyArray: TypeAlias = Array | np.ndarray
+
 # A gathered entry costs about as much as this many dense ones (measured on batches of 100–1000 columns).
 _GATHER_COST = 6
 # Rows with more entries than this go to a dense block: the gathers are unrolled, so the code grows with them.
 _MAX_GATHERS = 16
 
 
-def along(v: Float[Array, " n"], x: Float[Array, "rows *N"]) -> Float[Array, "n *one"]:
+def along(v: Float[Array, " n"], x: Float[AnyArray, "rows *N"]) -> Float[Array, "n *one"]:
     """A vector shared by all instances, shaped to broadcast against the stack `x`."""
     return v.reshape(v.shape + (1,) * (x.ndim - 1))
 
@@ -32,12 +35,12 @@ def product(a: Float[Array, "*S m n"], b: Float[Array, "..."]) -> Float[Array, "
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def inner(a: Float[Array, "n *N"], b: Float[Array, "n *N"]) -> Float[Array, "*N"]:
+def inner(a: Float[AnyArray, "n *N"], b: Float[AnyArray, "n *N"]) -> Float[Array, "*N"]:
     """Inner products column by column."""
     return jnp.sum(a * b, axis=0)
 
 
-def max_norm(v: Float[Array, "n *N"]) -> Float[Array, "*N"]:
+def max_norm(v: Float[AnyArray, "n *N"]) -> Float[Array, "*N"]:
     """∞-norms column by column; 0 for no rows."""
     return jnp.max(jnp.abs(v), axis=0, initial=0.0)
 

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 import equinox as eqx
 import numpy as np
+from jaxtyping import Int
 from scipy.special import expit
 from typing_extensions import override
 
@@ -173,7 +174,9 @@ class Fixed(Domain):
 class Hyperparameter(eqx.Module):
     """A hyperparameter of an algorithm on a family: its name, default, and the two domains.
 
-    `factored` says that the cached factors depend on it. Its `role` is what others ask for, not its name.
+    `factored` says that the cached factors depend on it. Its `role` is what others ask for, not its name. A scalar has
+    a value for every step; a vector has one for all steps, with an entry for every row, and `entries` says which: rows
+    that must share one, as those of one second-order cone, have the same number.
     """
 
     name: str = eqx.field(static=True)
@@ -182,3 +185,4 @@ class Hyperparameter(eqx.Module):
     steady: Domain
     factored: bool = eqx.field(static=True, default=False)
     role: Role = eqx.field(static=True, default="penalty")
+    entries: Int[np.ndarray, " rows"] | None = None

@@ -37,6 +37,7 @@ class Learner:
         # With one factorization for all steps, what it depends on stays at the best constant.
         held = self.factored if settings.factorizations == 1 else set()
         self.learned = [name for name in settings.learn if name not in held]
+        self.declared = task.algorithm.metric(task.family)
         self.metric: np.ndarray | None = None
         self.memory_pieces = 1
         self._optimum = optimum
@@ -59,20 +60,24 @@ class Learner:
     def compile(self, loss: Loss, count: int) -> Program:
         """So many steps with a loss of their own."""
         program = Program(self.task, loss, count, self.recipe, self.memory_limit)
-        program.metric = self.metric
+        program.vectors = self.vectors(self.metric)
         return program
 
     @property
-    def metric_groups(self) -> np.ndarray | None:
-        """Which entries of a metric are to be learned, or None: there is none, or but one."""
-        groups = self.task.algorithm.metric_groups(self.task.family)
-        return None if groups is None or np.unique(groups).size < 2 else groups
+    def has_metric(self) -> bool:
+        """Whether there is a metric to learn: a vector of more than one entry."""
+        entries = None if self.declared is None else self.declared.entries
+        return entries is not None and np.unique(entries).size > 1
 
-    def use(self, metric: np.ndarray | None) -> None:
-        """Take all further steps with this metric."""
-        self.metric = metric
+    def vectors(self, metric: np.ndarray | None) -> Values:
+        """Return a metric by the name that the algorithm declares for it; nothing for None."""
+        return {} if metric is None or self.declared is None else {self.declared.name: metric}
+
+    def use_metric(self, theta: Values) -> None:
+        """Take all further steps with the metric of θ, or without where it has none."""
+        self.metric = None if self.declared is None else theta.get(self.declared.name)
         for program in (*self._programs.values(), *self._rough.values()):
-            program.metric = metric
+            program.vectors = self.vectors(self.metric)
 
     @property
     def usual(self) -> Program:

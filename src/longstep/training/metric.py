@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.base import METRIC
 from ..engine.jitted import Key
 from ..engine.plan import Plan, Problem, factor
-from ..schedules.domain import Positive
+from ..schedules.domain import Hyperparameter
 from .learner import Learner, Report
 from .losses import Errors, Loss, Task
 from .optimize import Minimum
-from .program import Packed, restricted_task, take_columns
+from .program import Packed, restricted_task, separate_vectors, take_columns
 from .settings import Learned
 from .unknowns import Part, Unknowns
 
@@ -39,10 +38,10 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
     """
     begin = perf_counter()
     recipe = learner.recipe
-    groups = learner.metric_groups
-    assert groups is not None
+    declared = learner.declared
+    assert declared is not None
     size = min(learner.usual.size, recipe.metric_few)
-    fit = _Fit(learner, constant, groups, np.arange(size))
+    fit = _Fit(learner, constant, declared, np.arange(size))
     all_of_them = np.ones(size, bool)
     halves = [np.arange(size) % 2 == side for side in (0, 1)] if size >= 4 else []
     before = fit.level(fit.start, all_of_them)
@@ -60,7 +59,7 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
             return Learned("metric", dict(constant.theta), before, before, evaluations, perf_counter() - begin)
     found = fit.minimise(best, all_of_them, fit.start, recipe.metric_iterations, report)
     theta, _ = fit.unknowns.theta(found.x)
-    values = {name: theta[name] for name in learner.names} | {METRIC: theta[METRIC]}
+    values = {name: theta[name] for name in (*learner.names, declared.name)}
     after = fit.level(found.x, all_of_them)
     return Learned("metric", values, after, before, evaluations + found.evaluations, perf_counter() - begin)
 
@@ -68,8 +67,10 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
 class _Fit:
     """The loss of a metric and constants on some instances, each counted or not: one compiled program for all."""
 
-    def __init__(self, learner: Learner, constant: Learned, groups: np.ndarray, columns: np.ndarray):
+    def __init__(self, learner: Learner, constant: Learned, declared: Hyperparameter, columns: np.ndarray):
+        assert declared.entries is not None
         self.learner = learner
+        self.declared = declared
         recipe = learner.recipe
         self.size = columns.size
         count = recipe.metric_steps
@@ -81,11 +82,12 @@ class _Fit:
         self.floor = learner.floor()
         self.every = recipe.metric_every
         self.states = take_columns(learner.start(), columns)
-        base = {name: constant.theta[name][:1] for name in learner.names} | {METRIC: np.ones(groups.size)}
+        base = {name: constant.theta[name][:1] for name in learner.names}
+        base[declared.name] = np.full(declared.entries.size, declared.default)
         parts = learner.parts(lambda h: Part(h.name, np.zeros(1, int), h.steady))
-        self.unknowns = Unknowns([*parts, Part(METRIC, groups, Positive())], base)
+        self.unknowns = Unknowns([*parts, Part(declared.name, declared.entries, declared.steady)], base)
         self.start = self.unknowns.start(base)
-        self.entries = int(groups.max(initial=-1)) + 1
+        self.entries = int(declared.entries.max(initial=-1)) + 1
 
     def minimise(self, care: Care, counted: np.ndarray, x: np.ndarray, iterations: int, report: Report) -> Minimum:
         """The metric and constants with the least loss on the counted instances."""
@@ -104,7 +106,8 @@ class _Fit:
         """The log errors of the counted instances at the checkpoints and long after: their mean, a high quantile and
         the worst, which a metric that neglects some rows makes worse, weighted."""
         theta, _ = self.unknowns.theta(nu)
-        values = {name: value[0] for name, value in theta.items() if name != METRIC} | {METRIC: theta[METRIC]}
+        values = {name: theta[name][0] for name in self.learner.names}
+        values[self.declared.name] = theta[self.declared.name]
         recipe = self.learner.recipe
         states = self.states
         found = []
@@ -140,11 +143,10 @@ def _weighted(
     def total(theta: Any) -> tuple[Float[Array, ""], Errors]:
         algorithm = task.algorithm
         family = task.family
-        theta = {name: value.astype(family.dtype) for name, value in theta.items()}
-        metric = theta.pop(METRIC)
-        once = {name: value[0] for name, value in theta.items()} | {METRIC: metric}
+        theta, vectors = separate_vectors(task, theta)
+        once = {name: value[0] for name, value in theta.items()} | vectors
         factors = jax.tree.map(lambda a: a[None], factor(algorithm, family, jax.lax.stop_gradient(once)))
-        plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0, metric=metric)
+        plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)
         step = Problem(algorithm, family, plan, task.instance).stepper(0)
 
         def part(state: Any, length: int) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algorithms.base import METRIC
+from ..algorithms.base import Theta
 from ..engine.jitted import Key, flatten
 from ..engine.loop import steps
 from ..engine.plan import Plan, Problem, factor
@@ -37,8 +37,8 @@ class Program:
         self.count = count
         self.recipe = recipe
         self.size = task.family.batch(task.instance)[0]
-        # What multiplies the penalties of single rows, where θ does not say otherwise.
-        self.metric: np.ndarray | None = None
+        # What all steps have in common, where θ does not say otherwise.
+        self.vectors: Values = {}
         self.chunk = self.size
         self._whole = Packed(task)
         self._parts = [self._part(piece) for piece in self.pieces()]
@@ -94,7 +94,7 @@ class Program:
     def restricted(self, columns: np.ndarray) -> "Program":
         """The same block for some of the instances, to go forward only."""
         few = Program(restricted_task(self.task, columns), self.loss, self.count, self.recipe)
-        few.metric = self.metric
+        few.vectors = self.vectors
         return few
 
     def rough(self, memory_limit: float | None = None) -> "Program":
@@ -103,7 +103,7 @@ class Program:
         instance, target, optimum = single((task.instance, task.target, task.optimum))
         rough = replace(task, family=task.family.astype("float32"), instance=instance, target=target, optimum=optimum)
         program = Program(rough, self.loss, self.count, self.recipe, memory_limit)
-        program.metric = self.metric
+        program.vectors = self.vectors
         return program
 
     def memory(self) -> int:
@@ -119,8 +119,7 @@ class Program:
         return int(analysis.temp_size_in_bytes)
 
     def _arrays(self, theta: Mapping[str, Any]) -> dict[str, Array]:
-        given = theta if self.metric is None or METRIC in theta else {**theta, METRIC: self.metric}
-        return {name: jnp.asarray(value) for name, value in given.items()}
+        return {name: jnp.asarray(value) for name, value in {**self.vectors, **theta}.items()}
 
     @property
     def _stressed(self) -> bool:
@@ -176,18 +175,25 @@ def single(tree: Any) -> Any:
     return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
 
+def separate_vectors(task: Task, theta: Theta) -> tuple[Theta, Theta]:
+    """Return the hyperparameters with a value for every step, and those that all steps have in common, in the task's
+    precision."""
+    by_step = {h.name for h in task.algorithm.hyperparameters(task.family)}
+    theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
+    vectors = {name: value for name, value in theta.items() if name not in by_step}
+    return {name: value for name, value in theta.items() if name in by_step}, vectors
+
+
 def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Problem:
     """The problem whose first `count` steps are those of θ."""
     algorithm = task.algorithm
     family = task.family
-    hyperparameters = algorithm.hyperparameters(family)
-    theta = {name: value.astype(family.dtype) for name, value in theta.items()}
-    factored = {h.name for h in hyperparameters if h.factored}
-    metric = theta.pop(METRIC, None)
+    theta, vectors = separate_vectors(task, theta)
+    factored = {h.name for h in algorithm.hyperparameters(family) if h.factored}
     factors = None
     if factored:
         fixed = jax.lax.stop_gradient({name: theta[name] for name in factored})
-        rows = {} if metric is None else {METRIC: jax.lax.stop_gradient(metric)}
+        rows = jax.lax.stop_gradient(vectors)
 
         def make(i):
             one = {name: values[i] for name, values in fixed.items()} | rows
@@ -201,7 +207,7 @@ def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Probl
     by_step = {name: value[slots] if name in factored else value for name, value in theta.items()}
     # A plan has one more entry, the steady state, which these steps never reach.
     padded = {name: jnp.append(value, value[-1]) for name, value in by_step.items()}
-    plan = Plan(padded, factors, jnp.append(slots, slots[-1]), count, metric=metric)
+    plan = Plan(padded, factors, jnp.append(slots, slots[-1]), count, vectors=vectors)
     return Problem(algorithm, family, plan, task.instance)
 
 
@@ -292,10 +298,9 @@ def _factored(key: Key, digits: float, leaves: tuple, theta: Any) -> Any:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _stay(key: Key, count: int, leaves: tuple, theta: Any, factors: Any, state: Any) -> tuple[Any, Errors]:
     task = jax.tree.unflatten(key.structure, leaves)
-    theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
-    metric = theta.pop(METRIC, None)
+    theta, vectors = separate_vectors(task, theta)
     held = {name: value[None] for name, value in theta.items()}
-    plan = Plan(held, factors, jnp.zeros(1, jnp.int32), 0, metric=metric)
+    plan = Plan(held, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)
     problem = Problem(task.algorithm, task.family, plan, task.instance)
     end, _, _ = steps(problem, state, count, 0, lambda s: ())
     return end, task.errors(end)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from ..algorithms.base import METRIC
 from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
 from .learner import Learner
@@ -96,11 +95,11 @@ class Walk:
         if candidate.name not in self.known:
             states = self.start
             found = []
-            rows = {}
-            if self.learner.metric is not None:
+            metric = candidate.metric
+            if metric is None and self.learner.metric is not None:
                 # Ones stand for none, so that one compiled program serves all.
-                metric = np.ones_like(self.learner.metric) if candidate.metric is None else candidate.metric
-                rows = {METRIC: metric}
+                metric = np.ones_like(self.learner.metric)
+            rows = self.learner.vectors(metric)
             for number, length in enumerate(self.lengths):
                 if number < len(candidate.blocks):
                     theta = candidate.blocks[number]
@@ -154,7 +153,7 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
     steps = tuple(int(k) for k in np.cumsum(walk.lengths))
     means = [tuple(float(v) for v in np.exp(walk.errors(c) / 2)) for c in (kept, constant)]
     comparison = Comparison(steps, *means, measure=learner.task.algorithm.measure(learner.task.optimum))
-    if learner.metric_groups is not None and kept is not constant:
+    if learner.has_metric and kept is not constant:
         # Who gets on badly with what was learned goes on with the constant.
         kept = replace(kept, fallback={n: float(constant.steady[n][0]) for n in names})
     return kept.schedule(names, warm), constant.schedule(names, False), comparison, kept.name

@@ -12,7 +12,7 @@ from .._util import storage
 from .._util.programs import make_room
 from .._util.progress import Bar
 from .._util.threads import one_blas_thread
-from ..algorithms.base import METRIC, Algorithm
+from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
 from ..families.base import Family
 from ..schedules.lengths import block_lengths
@@ -121,7 +121,7 @@ def train(
                 "metric" if loss is None else loss,
                 0 if split is None else len(split),
                 recipe,
-                monotone=algorithm.metric_groups(family) is not None,
+                monotone=algorithm.metric(family) is not None,
             ),
             optimizer=optimizer,
             iterations=check_count("iterations", usual_iterations if iterations is None else iterations),
@@ -198,9 +198,9 @@ class _Course:
         with one_blas_thread(), journal.showing(2):
             constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
             metric = None
-            if learner.settings.metric and learner.metric_groups is not None:
+            if learner.settings.metric and learner.has_metric:
                 metric = journal.part("metric", "metric", lambda report: learn_metric(learner, constant, report))
-                learner.use(metric.theta.get(METRIC))
+                learner.use_metric(metric.theta)
         self.begun = constant, metric
         self.seconds += perf_counter() - since
         return (constant if metric is None else metric).loss
