@@ -126,6 +126,7 @@ class Interface(CvxpySolver):
         primal = {inverse_data[self.VAR_ID]: np.asarray(solution.x, np.float64)}
         duals = self._duals(np.asarray(solution.y, np.float64), inverse_data)
         # CVXPY's compiled problem is a minimisation.
+        assert solution.layout is not None
         value = float(solution.objective) * solution.layout.sign
         return CvxpySolution(status, value, primal, duals, attr)
 

@@ -1,6 +1,6 @@
 """Parameters with their reference optima, in named, disjoint splits."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from .._util.hashing import content_hash
-from ..families.base import Family, plain
+from ..families.base import Family, Parameters, plain
 from .references import Optima, solve_references
 
 
@@ -23,7 +23,7 @@ class Split:
 
     name: str
     family: Family
-    parameters: Any
+    parameters: Parameters
     optima: Optima | None
     independent: bool = False
 
@@ -33,11 +33,11 @@ class Split:
     def __len__(self) -> int:
         return self.family.count(self.parameters)
 
-    def select(self, index: Any) -> "Split":
+    def select(self, index: Sequence[int] | np.ndarray) -> "Split":
         """Some of the instances, by their numbers; `split.select(range(10))` are the first ten."""
-        index = np.asarray(index, int)
-        optima = None if self.optima is None else self.optima.select(index)
-        return replace(self, parameters=self.family.select(self.parameters, index), optima=optima)
+        numbers = np.asarray(index, int)
+        optima = None if self.optima is None else self.optima.select(numbers)
+        return replace(self, parameters=self.family.select(self.parameters, numbers), optima=optima)
 
     def content_hash(self) -> str:
         """A SHA-256 of the problem and the parameters, for certificates and training records."""
@@ -74,7 +74,7 @@ class Dataset:
     @staticmethod
     def sample(
         family: Family,
-        sampler: Callable[[np.random.Generator], Any],
+        sampler: Callable[[np.random.Generator], Parameters],
         sizes: Mapping[str, int],
         *,
         seed: int = 0,
@@ -103,7 +103,7 @@ class Dataset:
     @staticmethod
     def from_parameters(
         family: Family,
-        splits: Mapping[str, Any],
+        splits: Mapping[str, Parameters],
         *,
         iid: bool = False,
         references: bool | Iterable[str] = True,
@@ -146,7 +146,9 @@ class Dataset:
         return f"Dataset({', '.join(f'{s.name}: {len(s)}' for s in self)})"
 
 
-def draw(sampler: Callable[[np.random.Generator], Any], sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
+def draw(
+    sampler: Callable[[np.random.Generator], Parameters], sizes: Mapping[str, int], seed: int
+) -> dict[str, Parameters]:
     """The parameters of every split, each from its own stream of random numbers."""
     drawn = {}
     for name, size in sizes.items():

@@ -3,13 +3,14 @@
 Plain NumPy and SciPy on the user's own data, so that workers of a pool need nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+
+from ..cones.base import ClarabelCone
 
 
 class NoOptimumError(ValueError):
@@ -71,7 +72,13 @@ def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u
 
 
 def _polished(
-    P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray
+    P: sp.csc_array,
+    A: sp.csc_array,
+    q: np.ndarray,
+    l: np.ndarray,
+    u: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The KKT system with the active rows as equalities, by regularised LU with iterative refinement."""
     z = A @ x
@@ -98,7 +105,15 @@ def _polished(
     return solution[:n], full
 
 
-def _qp_error(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarray) -> float:
+def _qp_error(
+    P: sp.csc_array,
+    A: sp.csc_array,
+    q: np.ndarray,
+    l: np.ndarray,
+    u: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+) -> float:
     """The largest relative violation of feasibility, stationarity and complementarity."""
     z = A @ x
     Px = P @ x
@@ -114,7 +129,7 @@ def _qp_error(P: Any, A: Any, q: Any, l: Any, u: Any, x: np.ndarray, y: np.ndarr
 def conic_optimum(
     P: sp.csc_array,
     A: sp.csc_array,
-    cones: tuple[list[tuple[str, Any]], np.ndarray],
+    cones: tuple[Sequence[ClarabelCone], np.ndarray],
     b: np.ndarray,
     c: np.ndarray,
     what: str,
@@ -140,7 +155,9 @@ def conic_optimum(
     return Optimum(x, y, s, float(0.5 * quadratic + linear), float(max(primal, stationary, gap)))
 
 
-def _clarabel(P: Any, q: Any, A: Any, b: Any, cones: list, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _clarabel(
+    P: sp.csc_array, q: np.ndarray, A: sp.csc_array, b: np.ndarray, cones: list, what: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     import clarabel
 
     settings = clarabel.DefaultSettings()

@@ -1,21 +1,23 @@
 """Reference optima of many instances: in parallel, with a progress bar, cached on disk, resumable."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 import scipy.sparse as sp
+from jaxtyping import PyTree
 
 from .._util import storage
 from .._util.hashing import content_hash
 from .._util.progress import Bar
-from ..families.base import Family
+from ..cones.base import ClarabelCone
+from ..families.base import Family, Parameters
 from ..families.composite import Composite
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
@@ -25,6 +27,9 @@ from .optima import Optimum, conic_optimum, qp_optimum, quadratic_optimum, requi
 # Part of every cache key: raise it when the meaning of a stored optimum changes.
 _CACHE_VERSION = 1
 _CHUNK = 16
+
+Arguments = ParamSpec("Arguments")
+FamilyT = TypeVar("FamilyT", bound=Family)
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,14 @@ class Optima:
 
     def select(self, index: np.ndarray) -> "Optima":
         """Some of them."""
-        parts = (self.x, self.y, self.s, self.value, self.error)
-        return Optima(*(None if a is None else a[index] for a in parts))  # type: ignore
+        y = None if self.y is None else self.y[index]
+        s = None if self.s is None else self.s[index]
+        return Optima(self.x[index], y, s, self.value[index], self.error[index])
 
 
 def solve_references(
     family: Family,
-    parameters: Any,
+    parameters: Parameters,
     *,
     accuracy: float = 1e-8,
     cache: "str | Path | bool" = True,
@@ -90,7 +96,9 @@ def solve_references(
     return _join([parts[start] for start in starts])
 
 
-def _compute(family: Family, parameters: Any, ranges: list, accuracy: float, jobs: int) -> Iterator[Optima]:
+def _compute(
+    family: Family, parameters: Parameters, ranges: list[tuple[int, int]], accuracy: float, jobs: int
+) -> Iterator[Optima]:
     """The optima of ranges of parameters, in order, as they are done."""
     if not ranges:
         return iter(())
@@ -98,7 +106,7 @@ def _compute(family: Family, parameters: Any, ranges: list, accuracy: float, job
 
     work, place = _worker(family)
 
-    def arguments(start: int, end: int) -> Any:
+    def arguments(start: int, end: int) -> tuple[PyTree, int, float]:
         return place(family.select(parameters, np.arange(start, end))), start, accuracy
 
     tasks = (joblib.delayed(work)(*arguments(*r)) for r in ranges)
@@ -108,7 +116,7 @@ def _compute(family: Family, parameters: Any, ranges: list, accuracy: float, job
 
 
 @functools.singledispatch
-def _worker(family: Family) -> tuple[Callable[[Any, int, float], Optima], Callable[[Any], Any]]:
+def _worker(family: Family) -> tuple[Callable[[PyTree, int, float], Optima], Callable[[Parameters], PyTree]]:
     """A function of (data, first number, accuracy) that can be sent to a worker, and the map to its data."""
     raise TypeError(f"no reference solver is known for {type(family).__name__}")
 
@@ -140,23 +148,25 @@ def _(family: Composite):
     return functools.partial(_solve_composites, wide, _parts(wide)), lambda parameters: parameters
 
 
-def _wide(family: Any) -> Any:
+def _wide(family: FamilyT) -> FamilyT:
     """The same family in float64: references are never made in less."""
     with jax.enable_x64(True):
-        return family.widened()
+        wide = family.widened()
+    assert isinstance(wide, type(family))
+    return wide
 
 
-def _in_float64(work: Callable) -> Callable:
+def _in_float64(work: Callable[Arguments, Optima]) -> Callable[Arguments, Optima]:
     # The switch is local to the thread that does the work.
     @functools.wraps(work)
-    def widened(*arguments: Any) -> Any:
+    def widened(*arguments: Arguments.args, **named: Arguments.kwargs) -> Optima:
         with jax.enable_x64(True):
-            return work(*arguments)
+            return work(*arguments, **named)
 
     return widened
 
 
-def _solve_qps(P: Any, A: Any, data: dict, first: int, accuracy: float) -> Optima:
+def _solve_qps(P: sp.csc_array, A: sp.csc_array, data: dict[str, np.ndarray], first: int, accuracy: float) -> Optima:
     rows = zip(data["q"], data["l"], data["u"], strict=True)
     names = _names(first)
     return _stack(
@@ -164,19 +174,26 @@ def _solve_qps(P: Any, A: Any, data: dict, first: int, accuracy: float) -> Optim
     )
 
 
-def _solve_conics(P: Any, A: Any, cones: tuple, data: dict, first: int, accuracy: float) -> Optima:
+def _solve_conics(
+    P: sp.csc_array,
+    A: sp.csc_array,
+    cones: tuple[Sequence[ClarabelCone], np.ndarray],
+    data: dict[str, np.ndarray],
+    first: int,
+    accuracy: float,
+) -> Optima:
     rows = zip(data["b"], data["c"], _names(first), strict=False)
     return _stack([require(conic_optimum(P, A, cones, b, c, w), accuracy, w) for b, c, w in rows])
 
 
-def _solve_quadratics(P: np.ndarray, data: dict, first: int, accuracy: float) -> Optima:
+def _solve_quadratics(P: np.ndarray, data: dict[str, np.ndarray], first: int, accuracy: float) -> Optima:
     rows = zip(data["q"], _names(first), strict=False)
     solve = symmetric_solver(P)
     return _stack([require(quadratic_optimum(P, solve, q, w), accuracy, w) for q, w in rows])
 
 
 @_in_float64
-def _solve_smooths(family: Smooth, parameters: Any, first: int, accuracy: float) -> Optima:
+def _solve_smooths(family: Smooth, parameters: Parameters, first: int, accuracy: float) -> Optima:
     instances = family.instances(parameters)
     value = jax.jit(lambda z, i: family.objective(i, z))
     slope = jax.jit(lambda z, i: family.gradient(i, z))
@@ -199,7 +216,9 @@ def _solve_smooths(family: Smooth, parameters: Any, first: int, accuracy: float)
 
 
 @_in_float64
-def _solve_composites(family: Composite, parts: "_Parts", parameters: Any, first: int, accuracy: float) -> Optima:
+def _solve_composites(
+    family: Composite, parts: "_Parts", parameters: Parameters, first: int, accuracy: float
+) -> Optima:
     instances = family.instances(parameters)
     points = np.array(_accelerated(family, instances, 200)).T
     out = []
@@ -218,7 +237,7 @@ def _solve_composites(family: Composite, parts: "_Parts", parameters: Any, first
 
 
 @functools.partial(jax.jit, static_argnums=(2,))
-def _accelerated(family: Composite, instances: Any, count: int, start: Any = None) -> jax.Array:
+def _accelerated(family: Composite, instances: PyTree, count: int, start: jax.Array | None = None) -> jax.Array:
     """`count` steps of FISTA, the momentum restarted where it points uphill (O'Donoghue and Candès 2015)."""
     t = 1 / family.lipschitz
     z = jnp.zeros((family.n, *family.batch(instances)), family.dtype) if start is None else start
@@ -233,7 +252,7 @@ def _accelerated(family: Composite, instances: Any, count: int, start: Any = Non
     return jax.lax.fori_loop(0, count, step, (z, z, jnp.zeros(family.batch(instances), family.dtype)))[0]
 
 
-def _active_newton(family: Composite, parts: "_Parts", instance: Any, x: np.ndarray) -> tuple[np.ndarray, float]:
+def _active_newton(family: Composite, parts: "_Parts", instance: PyTree, x: np.ndarray) -> tuple[np.ndarray, float]:
     """Semismooth Newton on z = prox_{tg}(z − t∇f(z)) for separable g: a Newton step on the coordinates where the prox
     moves with its argument, the prox's own value elsewhere. The best point and its relative residual."""
     t = 1 / family.lipschitz
@@ -286,27 +305,32 @@ def _names(first: int) -> Iterator[str]:
 
 
 def _stack(optima: list[Optimum]) -> Optima:
-    def stack(values: list) -> Any:
-        return None if values[0] is None else np.stack(values)
-
     return Optima(
         x=np.stack([o.x for o in optima]),
-        y=stack([o.y for o in optima]),
-        s=stack([o.s for o in optima]),
+        y=_all(np.stack, [o.y for o in optima]),
+        s=_all(np.stack, [o.s for o in optima]),
         value=np.array([o.value for o in optima]),
         error=np.array([o.error for o in optima]),
     )
 
 
 def _join(parts: list[Optima]) -> Optima:
-    def join(name: str) -> Any:
-        values = [getattr(p, name) for p in parts]
-        return None if values[0] is None else np.concatenate(values)
+    return Optima(
+        x=np.concatenate([p.x for p in parts]),
+        y=_all(np.concatenate, [p.y for p in parts]),
+        s=_all(np.concatenate, [p.s for p in parts]),
+        value=np.concatenate([p.value for p in parts]),
+        error=np.concatenate([p.error for p in parts]),
+    )
 
-    return Optima(*(join(name) for name in ("x", "y", "s", "value", "error")))
+
+def _all(join: Callable[[list[np.ndarray]], np.ndarray], arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Arrays as one, or None where there are none: problems without constraints have no y and s."""
+    there = [array for array in arrays if array is not None]
+    return join(there) if there else None
 
 
-def _plain(part: Any) -> Any:
+def _plain(part: Parameters) -> tuple[list[np.ndarray], str]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(part)], str(jax.tree.structure(part))
 
 

@@ -6,9 +6,9 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -215,7 +215,7 @@ def _from_arrays(layout: Layout, names: list[str], read: Callable[[str], np.ndar
     raise SamplesError(f"there is no array {_listed(missing)}; the file has {_listed(names, 10)}")
 
 
-def _real(name: str, file: Any) -> np.ndarray:
+def _real(name: str, file: Mapping[str, np.ndarray]) -> np.ndarray:
     try:
         array = np.asarray(file[name])
     except ValueError as error:

@@ -4,13 +4,16 @@ import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 
 from .._util.storage import write_bytes
 from ..engine.solution import Solution, Status
 from ..families.names import Layout
+
+Kind = TypeVar("Kind")
 
 
 def write_table(path: "str | Path", columns: Mapping[str, np.ndarray]) -> None:
@@ -102,7 +105,7 @@ def _npz_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def by_suffix(path: Path, kinds: Mapping[str, Any]) -> Any:
+def by_suffix(path: Path, kinds: Mapping[str, Kind]) -> Kind:
     """What belongs to the kind of file that a path's suffix names."""
     if path.suffix.lower() not in kinds:
         found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
@@ -110,7 +113,7 @@ def by_suffix(path: Path, kinds: Mapping[str, Any]) -> Any:
     return kinds[path.suffix.lower()]
 
 
-def pyarrow() -> Any:
+def pyarrow() -> ModuleType:
     """The module, or an error that says how to get it."""
     try:
         import pyarrow

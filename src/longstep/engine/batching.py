@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from .._util.memory import available
 
 Solved = TypeVar("Solved")
+TreeT = TypeVar("TreeT")
 
 # On one CPU pieces that fit the cache beat one wide product; accelerators want width.
 _ON_CPU = 512
@@ -58,7 +59,7 @@ def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> l
     return list(_threads(workers()).map(lambda piece: solve(*piece), pieces))
 
 
-def spread(arrays: Any, axis: int) -> Any:
+def spread(arrays: TreeT, axis: int) -> TreeT:
     """Host arrays with instances on `axis`, an equal part on every device; the compiled program follows them.
 
     On one device they stay where they are: the program takes them there.
@@ -68,15 +69,15 @@ def spread(arrays: Any, axis: int) -> Any:
         return arrays
     mesh = jax.sharding.Mesh(np.array(devices), ("instances",))
 
-    def put(array: Any) -> Any:
-        names = [None] * np.ndim(array)
-        names[axis] = "instances"  # type: ignore
+    def put(array: np.ndarray) -> jax.Array:
+        names: list[str | None] = [None] * np.ndim(array)
+        names[axis] = "instances"
         return jax.device_put(array, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*names)))
 
     return jax.tree.map(put, arrays)
 
 
-def everywhere(arrays: Any) -> Any:
+def everywhere(arrays: TreeT) -> TreeT:
     """Arrays that all instances share, on every device."""
     devices = jax.devices()
     if len(devices) == 1:

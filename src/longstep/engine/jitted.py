@@ -5,24 +5,30 @@ share compiled code and a call costs no traversal of the family.
 """
 
 import functools
-from typing import Any
+from collections.abc import Hashable
+from typing import Generic, TypeAlias, TypeVar
 
 import jax
+from jaxtyping import Array, Bool
 from typing_extensions import override
 
+from ..algorithms.base import Algorithm
 from ..algorithms.residuals import Residuals
+from ..families.base import Encoded, Family
 from ..families.point import Point
-from .finish import Outcome
+from .finish import Finish, Outcome
 from .loop import steps, until
-from .plan import Problem
+from .plan import Number, Plan, Problem
 from .safeguard import settled
 from .stopping import Limits, Progress, begin, judge
 
+TreeT = TypeVar("TreeT")
 
-class Key:
-    """The structure of a solver as a static argument of jit: hashed once, equal for equal structures."""
 
-    def __init__(self, structure: Any):
+class Key(Generic[TreeT]):
+    """The structure of a tree as a static argument of jit: hashed once, equal for equal structures."""
+
+    def __init__(self, structure: Hashable):
         self.structure = structure
         self.hash = hash(structure)
 
@@ -34,15 +40,30 @@ class Key:
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Key) and self.structure == other.structure)
 
+    def unflatten(self, leaves: tuple) -> TreeT:
+        """Return the tree with these arrays."""
+        return jax.tree.unflatten(self.structure, leaves)
 
-def flatten(tree: Any) -> tuple[Key, tuple]:
+
+def flatten(tree: TreeT) -> tuple[Key[TreeT], tuple]:
     """What jit sees of a tree: its structure, hashed, and its arrays."""
     leaves, structure = jax.tree.flatten(tree)
     return Key(structure), tuple(leaves)
 
 
+SolverKey: TypeAlias = Key[tuple[Algorithm, Family, Plan]]
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def whole(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits, first: Any, max_iter: Any) -> Any:
+def whole(
+    key: SolverKey,
+    leaves: tuple,
+    encoded: Encoded,
+    start: Point | None,
+    limits: Limits,
+    first: Number,
+    max_iter: Number,
+) -> tuple[Progress, Point]:
     """A whole solve in one dispatch: with many small solves the way into JAX costs more than the steps."""
     progress = opened(key, leaves, encoded, start, limits)
     progress = advanced(key, leaves, encoded, progress, limits, first, max_iter)
@@ -51,7 +72,9 @@ def whole(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits, fir
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def exactly(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any, limits: Limits) -> Any:
+def exactly(
+    key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits
+) -> tuple[Progress, Point]:
     """Exactly `count` steps, and what they reached."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
@@ -63,7 +86,9 @@ def exactly(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def recorded(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> tuple[Residuals, Any]:
+def recorded(
+    key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None
+) -> tuple[Residuals, Bool[Array, "*N"] | None]:
     """The residuals of `count` steps and of the start, and which instances the safeguard took over."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
@@ -72,7 +97,9 @@ def recorded(key: Key, count: int, first: int, leaves: tuple, encoded: Any, star
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def visited(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start: Any) -> tuple[Point, Any]:
+def visited(
+    key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None
+) -> tuple[Point, Bool[Array, "*N"] | None]:
     """The points after 0, 1, …, `count` steps, stacked, and which instances the safeguard took over."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
@@ -82,7 +109,7 @@ def visited(key: Key, count: int, first: int, leaves: tuple, encoded: Any, start
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def opened(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits) -> Progress:
+def opened(key: SolverKey, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits) -> Progress:
     """Where a solve begins."""
     problem = assemble(key, leaves, encoded)
     return begin(problem, problem.algorithm.init(problem.family, problem.instance, start), limits)
@@ -90,42 +117,42 @@ def opened(key: Key, leaves: tuple, encoded: Any, start: Any, limits: Limits) ->
 
 @functools.partial(jax.jit, static_argnums=0)
 def advanced(
-    key: Key, leaves: tuple, encoded: Any, progress: Progress, limits: Limits, first: Any, end: Any
+    key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress, limits: Limits, first: Number, end: Number
 ) -> Progress:
     """The solve at iteration `end`, or where it ended before."""
     return until(assemble(key, leaves, encoded), progress, limits, first, end)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def extracted(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
+def extracted(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
     """The best point so far, in the user's units."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.extract(p.family, p.instance, progress.best)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def reached(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
+def reached(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
     """The point where the iteration stands, in the user's units."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.extract(p.family, p.instance, progress.state)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def finished(key: Key, leaves: tuple, encoded: Any, point: Point) -> Outcome:
+def finished(key: Key[Finish], leaves: tuple, encoded: Encoded, point: Point) -> Outcome:
     """The exact points from the active sets of these."""
-    return jax.tree.unflatten(key.structure, leaves).seek(encoded, point)
+    return key.unflatten(leaves).seek(encoded, point)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def rays(key: Key, leaves: tuple, encoded: Any, progress: Progress) -> Point:
+def rays(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
     """The certificates of infeasible and unbounded instances."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.rays(p.family, p.instance, progress.previous, progress.state)
 
 
-def assemble(key: Key, leaves: tuple, encoded: Any) -> Problem:
+def assemble(key: SolverKey, leaves: tuple, encoded: Encoded) -> Problem:
     """The problem from its arrays, its structure and its encoded parameters."""
-    algorithm, family, plan = jax.tree.unflatten(key.structure, leaves)
+    algorithm, family, plan = key.unflatten(leaves)
     if family.decodes_freely:
         return Problem(algorithm, family, plan, encoded, encoded=True)
     return Problem(algorithm, family, plan, family.decode(encoded))

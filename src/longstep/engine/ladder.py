@@ -1,14 +1,18 @@
 """The ladder: multiples of the steady state's penalties, factored in advance, to which a slow instance may climb."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .plan import Problem
+from ..algorithms.base import Extra, State
+from .plan import Number, Problem
 from .safeguard import choose
+
+TreeT = TypeVar("TreeT")
 
 
 class Climb(eqx.Module):
@@ -19,7 +23,7 @@ class Climb(eqx.Module):
     moves: Int[Array, "*N"]
     level: Float[Array, "*N"]
     mark: Float[Array, "*N"]
-    extra: Any
+    extra: Extra
 
 
 def begin(problem: Problem) -> Climb | None:
@@ -32,7 +36,7 @@ def begin(problem: Problem) -> Climb | None:
     return _prepared(problem, climb)
 
 
-def step(problem: Problem, state: Any, climb: Climb, number: Any) -> tuple[Any, Climb]:
+def step(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -> tuple[State, Climb]:
     """Step `number` of the steady state, from 0, and before every tenth a look at the balance of the residuals.
 
     As OSQP's adaptive rho, with factors that are there already: where √(relative primal / relative dual residual) is
@@ -47,7 +51,7 @@ def step(problem: Problem, state: Any, climb: Climb, number: Any) -> tuple[Any, 
     return _taken(problem, state, climb), climb
 
 
-def _moved(problem: Problem, state: Any, climb: Climb, number: Any) -> Climb:
+def _moved(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -> Climb:
     ladder = problem.plan.ladder
     assert ladder is not None
     primal, dual = problem.algorithm.balance(problem.family, problem.instance, state, problem.residuals(state))
@@ -85,7 +89,7 @@ def _moved(problem: Problem, state: Any, climb: Climb, number: Any) -> Climb:
 def _prepared(problem: Problem, climb: Climb) -> Climb:
     """With what each instance's θ prepares."""
 
-    def prepare(place: Any) -> Any:
+    def prepare(place: Number) -> Extra:
         theta, factors = problem.plan.at(place)
         return problem.algorithm.prepare_instance(problem.family, problem.instance, theta, factors)
 
@@ -96,22 +100,22 @@ def _prepared(problem: Problem, climb: Climb) -> Climb:
     return Climb(climb.place, climb.moves, climb.level, climb.mark, _by_place(climb.place, prepare, blank))
 
 
-def _taken(problem: Problem, state: Any, climb: Climb) -> Any:
+def _taken(problem: Problem, state: State, climb: Climb) -> State:
     """The next states, each with its own θ."""
 
-    def take(place: Any) -> Any:
+    def take(place: Number) -> State:
         theta, factors = problem.plan.at(place)
         return problem.algorithm.step(problem.family, problem.instance, theta, factors, climb.extra, state)
 
     return _by_place(climb.place, take, state)
 
 
-def _by_place(place: Int[Array, "*N"], make: Any, blank: Any) -> Any:
+def _by_place(place: Int[Array, "*N"], make: Callable[[Number], TreeT], blank: TreeT) -> TreeT:
     """make(place) for every instance: in a batch once for every rung that some instance stands on."""
     if place.ndim == 0:
         return make(place)
 
-    def one(k: Any, found: Any) -> Any:
+    def one(k: Number, found: TreeT) -> TreeT:
         here: Bool[Array, " N"] = place == k
         return jax.lax.cond(jnp.any(here), lambda: choose(here, make(k), found), lambda: found)
 

@@ -7,23 +7,36 @@ hyperparameters.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int
 
+from ..algorithms.base import State, StateT
 from . import ladder
 from .ladder import Climb
-from .plan import Problem
+from .plan import Number, Problem
 from .safeguard import Guard, choose, fails, settled, watch
 from .solution import Status
 from .stopping import Limits, Progress, check
 
+# What is observed of a state, and the record of it: the same arrays, with an axis of steps before theirs.
+RecordT = TypeVar("RecordT")
+# The states before and after the last step, the guard, and where instances stand on the ladder.
+Advanced: TypeAlias = tuple[State, State, Guard | None, Climb | None]
+
 
 def guarded(
-    problem: Problem, state: Any, guard: Guard, first: Any, end: Any, observe: Callable[[Any], Any], record: Any
-) -> tuple[Any, Guard, Any]:
+    problem: Problem,
+    state: StateT,
+    guard: Guard,
+    first: Number,
+    end: Number,
+    observe: Callable[[StateT], RecordT],
+    record: RecordT,
+) -> tuple[StateT, Guard, RecordT]:
     """Steps first … end − 1 of the step-varying phase, block by block, and the record with `observe` of each.
 
     What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
@@ -36,7 +49,7 @@ def guarded(
     ends = safeguard.block_ends()
     recorded = bool(jax.tree.leaves(record))
 
-    def one(k, carried, guard: Guard, at_anchor: Any, watchful: bool):
+    def one(k, carried, guard: Guard, at_anchor: RecordT | None, watchful: bool):
         state, record = carried
         following = problem.stepper(k, once=True)(state)
         if watchful:
@@ -78,13 +91,13 @@ def guarded(
     return state, guard, record
 
 
-def _noted(record: Any, k: Any, observed: Any) -> Any:
+def _noted(record: RecordT, k: Number, observed: RecordT) -> RecordT:
     return jax.tree.map(lambda rows, row: rows.at[k].set(row), record, observed)
 
 
 def steps(
-    problem: Problem, state: Any, count: int, first: int, observe: Callable[[Any], Any]
-) -> tuple[Any, Any, Guard | None]:
+    problem: Problem, state: StateT, count: int, first: int, observe: Callable[[StateT], RecordT]
+) -> tuple[StateT, RecordT, Guard | None]:
     """`count` steps from `state`, iteration k taking step first + k: the last state, `observe` of all, the guard.
 
     The record of observations has count + 1 rows, the start first. Written with scan: without a safeguard it can be
@@ -122,7 +135,7 @@ def steps(
     return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late), guard
 
 
-def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end: Any) -> Progress:
+def until(problem: Problem, progress: Progress, limits: Limits, first: Number, end: Number) -> Progress:
     """Steps until every instance has ended or `end` iterations are done; iteration k takes step first + k.
 
     Instances are checked every `check_every` steps, at the end of the step-varying phase and after the last step;
@@ -130,7 +143,7 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end:
     """
     H = problem.plan.H
 
-    def vary(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None, Climb | None]:
+    def vary(p: Progress, stop: Int[Array, ""]) -> Advanced:
         if p.guard is None:
             step = lambda k, state: problem.stepper(first + k, once=True)(state)  # noqa: E731
             return p.state, jax.lax.fori_loop(p.k, stop, step, p.state), None, p.climb
@@ -142,7 +155,7 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end:
     if progress.climb is None:
         step = problem.stepper(H)
 
-        def stay(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None, Climb | None]:
+        def stay(p: Progress, stop: Int[Array, ""]) -> Advanced:
             previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
             return previous, step(previous), p.guard, None
 
@@ -150,7 +163,7 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end:
 
     begin = jnp.maximum(H - first, 0)
 
-    def walk(p: Progress, stop: Any) -> tuple[Any, Any, Guard | None, Climb | None]:
+    def walk(p: Progress, stop: Int[Array, ""]) -> Advanced:
         assert p.climb is not None
 
         def one(k, carried):
@@ -164,7 +177,14 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Any, end:
     return _loop(problem, progress, limits, end, walk, True)
 
 
-def _loop(problem: Problem, progress: Progress, limits: Limits, end: Any, advance: Any, steady: bool) -> Progress:
+def _loop(
+    problem: Problem,
+    progress: Progress,
+    limits: Limits,
+    end: Number,
+    advance: Callable[[Progress, Int[Array, ""]], Advanced],
+    steady: bool,
+) -> Progress:
     """Blocks of steps, a check after each, in one phase of the schedule.
 
     `advance(progress, stop)` gives the states before the last of the steps up to `stop` (that matters in the steady

@@ -12,14 +12,16 @@ costs a factorization, so this is for instances that have taken as many steps as
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..algorithms.scs import SCS
+from ..cones.product import Cones
+from ..families.base import Encoded
 from ..families.conic import Conic
 from ..families.point import Point
 from ..linalg.matrix import along
@@ -50,7 +52,7 @@ class Newton:
         self.cones = flatten(family.cones)
         self.P, self.A = (np.asarray(M.dense()) for M in (family.matrices.P, family.matrices.A))
 
-    def seek(self, encoded: Any, point: Point) -> Outcome:
+    def seek(self, encoded: Encoded, point: Point) -> Outcome:
         """The exact points of instances near these, where they are found."""
         z, b, c = (np.array(part) for part in _begin(*self.family, encoded, point))
         # One instance, or one in each column.
@@ -112,25 +114,27 @@ class _Conditions(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _begin(key: Key, leaves: tuple, encoded: Any, point: Point) -> tuple[Array, Array, Array]:
+def _begin(key: Key[Conic], leaves: tuple, encoded: Encoded, point: Point) -> tuple[Array, Array, Array]:
     """(x, v) of points, and the data, in working units."""
-    family: Conic = jax.tree.unflatten(key.structure, leaves)
+    family = key.unflatten(leaves)
     instance = family.decode(encoded)
     start = SCS().init(family, instance, point)
     return start.u.at[family.n :].add(-start.v[family.n :]), instance.b, instance.c
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _projected(key: Key, leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, Array]:
+def _projected(key: Key[Cones], leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, Array]:
     """Π_K*(v) and its derivative."""
-    project = jax.tree.unflatten(key.structure, leaves).project_dual
+    project = key.unflatten(leaves).project_dual
     return project(v), jax.jacfwd(project)(v)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _end(key: Key, leaves: tuple, encoded: Any, z: Float[Array, "nm *N"], steps: Any) -> Outcome:
+def _end(
+    key: Key[Conic], leaves: tuple, encoded: Encoded, z: Float[Array, "nm *N"], steps: Int[Array, "*N"]
+) -> Outcome:
     """The points of (x, v) in the user's units, and how good they are."""
-    family: Conic = jax.tree.unflatten(key.structure, leaves)
+    family = key.unflatten(leaves)
     instance = family.decode(encoded)
     s = family.matrices.scaling
     n = family.n

@@ -1,21 +1,25 @@
 """From a schedule to a plan: every factorization made once, offline; and the problem that a plan is run on."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..algorithms.base import Algorithm, Theta
+from ..algorithms.base import Algorithm, State, Theta
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
 from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize, refinements_for
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
+
+# The number of a step or of a place, known when a program is compiled or only when it runs.
+Number: TypeAlias = int | Int[Array, ""]
 
 
 class Safeguard(eqx.Module):
@@ -85,7 +89,7 @@ class Plan(eqx.Module):
     ladder: Ladder | None = None
     plain: Bool[Array, " places"] | None = None
 
-    def at(self, k: Any, once: bool = False) -> tuple[Theta, Any]:
+    def at(self, k: Number, once: bool = False) -> tuple[Theta, Factored | None]:
         """θ^k and its factor, for k ≤ H or on a rung of the ladder; the factor of a step that is taken `once` stays in
         the stack until then."""
         theta = {name: values[k] for name, values in self.theta.items()} | self.vectors
@@ -106,15 +110,15 @@ class Problem(eqx.Module):
     algorithm: Algorithm
     family: Family
     plan: Plan
-    given: Any
+    given: PyTree
     encoded: bool = eqx.field(static=True, default=False)
 
     @property
-    def instance(self) -> Any:
+    def instance(self) -> PyTree:
         """The instances."""
         return self.family.decode(self.given) if self.encoded else self.given
 
-    def stepper(self, k: Any, safe: Theta | None = None, once: bool = False):
+    def stepper(self, k: Number, safe: Theta | None = None, once: bool = False) -> Callable[[State], State]:
         """The map state ↦ next state of step k, with what does not depend on the state computed here, for many steps.
 
         Steps that are taken `once` compute it themselves. `safe` replaces θ^k, not its factors.
@@ -124,7 +128,7 @@ class Problem(eqx.Module):
         extra = None if once else self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
         return lambda state: self.algorithm.step(self.family, self.instance, theta, factors, extra, state)
 
-    def residuals(self, state: Any) -> Residuals:
+    def residuals(self, state: State) -> Residuals:
         """Residuals of a state."""
         return self.algorithm.residuals(self.family, self.instance, state)
 
@@ -214,7 +218,7 @@ def _factors(
     table: dict[str, np.ndarray],
     plain: np.ndarray,
     kept: np.dtype,
-) -> tuple[list[tuple[Any, Any]], np.ndarray]:
+) -> tuple[list[tuple[LinearSystem, Float[Array, ""]]], np.ndarray]:
     """A factor and its error for every distinct system, and which of them each place has."""
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
     keys = np.column_stack([*(table[name] for name in factored), plain])
@@ -317,7 +321,9 @@ def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: s
 
 
 @eqx.filter_jit
-def _factor(algorithm: Any, family: Any, theta: Any, like: Any) -> tuple[Any, Any]:
+def _factor(
+    algorithm: Algorithm, family: Family, theta: Theta, like: Float[Array, ""]
+) -> tuple[LinearSystem, Float[Array, ""]]:
     """One factor in the precision of `like`, and the error of its inverse in that precision."""
     K = algorithm.operator(family, theta)
     factor = jax.tree.map(lambda a: a.astype(like.dtype), factorize(K, ALWAYS))

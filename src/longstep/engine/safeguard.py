@@ -1,20 +1,23 @@
 """The safeguard: what it knows of an instance, when learned steps have failed on it, and what follows."""
 
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..algorithms.base import State
 from .plan import Problem
+
+TreeT = TypeVar("TreeT")
 
 
 class Guard(eqx.Module):
     """What the safeguard knows of each instance: where its block began, the merit there, whether it takes safe steps
     now, and how often it failed."""
 
-    anchor: Any
+    anchor: State
     merit: Float[Array, "*N"]
     safe: Bool[Array, "*N"]
     failures: Int[Array, "*N"]
@@ -29,7 +32,7 @@ class Guard(eqx.Module):
         return Guard(None, self.merit, self.safe, self.failures)
 
 
-def watch(problem: Problem, state: Any) -> Guard | None:
+def watch(problem: Problem, state: State) -> Guard | None:
     """The guard at the start of a run; None where nothing is guarded."""
     safeguard = problem.plan.safeguard
     if safeguard is None:
@@ -39,7 +42,7 @@ def watch(problem: Problem, state: Any) -> Guard | None:
     return Guard(anchor, merit, jnp.zeros(merit.shape, bool), jnp.zeros(merit.shape, jnp.int32))
 
 
-def fails(problem: Problem, state: Any, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
+def fails(problem: Problem, state: State, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
     """Where the merit of `state` did not fall, among the instances that take learned steps, and that merit."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
@@ -49,7 +52,7 @@ def fails(problem: Problem, state: Any, guard: Guard) -> tuple[Bool[Array, "*N"]
     return ~(merit <= growth * guard.merit + rounding) & ~guard.safe, merit
 
 
-def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any, Guard]:
+def settled(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[TreeT, Guard]:
     """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
@@ -62,6 +65,6 @@ def settled(problem: Problem, state: Any, guard: Guard, back: Any) -> tuple[Any,
     return state, Guard(state if by_block else None, merit, safe, failures)
 
 
-def choose(condition: Bool[Array, "*N"], new: Any, old: Any) -> Any:
+def choose(condition: Bool[Array, "*N"], new: TreeT, old: TreeT) -> TreeT:
     """`new` where the condition holds for an instance, `old` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

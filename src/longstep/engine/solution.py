@@ -10,6 +10,7 @@ from jaxtyping import Bool
 from typing_extensions import override
 
 from ..algorithms.residuals import Residuals
+from ..families.base import Parameters
 from ..families.names import Layout
 
 
@@ -95,7 +96,7 @@ class Solution:
     time: float
     outside: bool | np.ndarray | None = None
     changes: int | np.ndarray = -1
-    layout: Any = field(default=None, repr=False)
+    layout: Layout | None = field(default=None, repr=False)
 
     @property
     def exact(self) -> bool | np.ndarray:
@@ -132,10 +133,11 @@ class Solution:
         if not -len(self) <= index < len(self):
             raise IndexError(f"instance {index} of a batch of {len(self)}")
 
-        def pick(a: Any) -> Any:
-            return a if a is None or np.ndim(a) == 0 else a[index]
+        def pick(value: object) -> object:
+            return value[index] if isinstance(value, np.ndarray) and value.ndim else value
 
-        fields = {f.name: pick(getattr(self, f.name)) for f in fields_of(self) if f.name not in _OF_THE_WHOLE}
+        names = [f.name for f in fields_of(self) if f.name not in _OF_THE_WHOLE]
+        fields: dict[str, Any] = {name: pick(getattr(self, name)) for name in names}
         return one_solution(**fields, time=self.time, layout=self.layout)
 
     @override
@@ -152,7 +154,7 @@ _OF_THE_WHOLE = ("time", "layout")
 _NUMBERS = ("objective", "iterations", "safeguarded", "primal_residual", "dual_residual", "outside", "changes")
 
 
-def one_solution(status: Any, **fields: Any) -> Solution:
+def one_solution(status: int | np.ndarray, **fields: Any) -> Solution:
     """The solution of one instance; numbers and flags, which may come as arrays without axes, become Python's own."""
     plain = {
         name: value.item() if isinstance(value := fields[name], np.ndarray | np.generic) else value for name in _NUMBERS
@@ -164,11 +166,11 @@ def one_solution(status: Any, **fields: Any) -> Solution:
 Ended: TypeAlias = dict[str, Any]
 
 
-def make_solution(ended: Ended, seconds: float, layout: Layout | None, parameters: Any) -> Solution:
+def make_solution(ended: Ended, seconds: float, layout: Layout | None, parameters: Parameters) -> Solution:
     """Columns to leading axis, the objective in the user's sense; a ray that no instance has is None."""
     status = ended["status"]
 
-    def lead(value: Any) -> Any:
+    def lead(value: np.ndarray | None) -> np.ndarray | None:
         return value if value is None or value.ndim == status.ndim else np.moveaxis(value, 0, -1)
 
     fields: dict[str, Any] = {name: lead(value) for name, value in ended.items()}
@@ -181,7 +183,7 @@ def make_solution(ended: Ended, seconds: float, layout: Layout | None, parameter
 def join_pieces(parts: list[Ended], kept: list[int]) -> Ended:
     """The pieces of a batch together, padding dropped."""
 
-    def join(name: str) -> Any:
+    def join(name: str) -> np.ndarray | None:
         values = [part[name] for part in parts]
         shape = next((v.shape[:-1] for v in values if v is not None), None)
         if shape is None:

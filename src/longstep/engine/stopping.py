@@ -1,11 +1,10 @@
 """When a run stops: tolerances, what is known at a check, and how it ends."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from ..algorithms.base import State
 from ..algorithms.residuals import Residuals
 from . import ladder
 from .ladder import Climb
@@ -32,10 +31,10 @@ class Progress(eqx.Module):
     """
 
     k: Int[Array, ""]
-    state: Any
+    state: State
     guard: Guard | None
-    previous: Any
-    best: Any
+    previous: State
+    best: State
     report: dict[str, Float[Array, "*N"]]
     best_violation: Float[Array, "*N"]
     status: Int[Array, "*N"]
@@ -49,7 +48,7 @@ class Progress(eqx.Module):
         return eqx.tree_at(lambda p: (p.best, p.guard, p.climb), self, (None, guard, None), is_leaf=lambda x: x is None)
 
 
-def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
+def begin(problem: Problem, state: State, limits: Limits) -> Progress:
     """Judge the start: a good enough one needs no step."""
     residuals = problem.residuals(state)
     violation = _violation(residuals, limits)
@@ -69,7 +68,9 @@ def begin(problem: Problem, state: Any, limits: Limits) -> Progress:
     )
 
 
-def check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Limits, k: Any, steady: bool) -> Progress:
+def check(
+    problem: Problem, p: Progress, previous: State, state: State, limits: Limits, k: Int[Array, ""], steady: bool
+) -> Progress:
     """Judge the running instances at iteration k and freeze those that have ended."""
     running = p.status == Status.RUNNING
 
@@ -104,7 +105,7 @@ def check(problem: Problem, p: Progress, previous: Any, state: Any, limits: Limi
     )
 
 
-def judge(problem: Problem, state: Any, limits: Limits, count: int, guard: Guard | None) -> Progress:
+def judge(problem: Problem, state: State, limits: Limits, count: int, guard: Guard | None) -> Progress:
     """The end of a run of `count` steps without checks on the way, as `until` would report it; without the states."""
     p = begin(problem, state, limits)
     status = jnp.where(jnp.isfinite(p.best_violation), p.status, _code(Status.NUMERICAL_FAILURE))

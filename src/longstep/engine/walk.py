@@ -1,11 +1,11 @@
 """A solve with looks between its steps: at the clock, and for the finish at the active sets."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import numpy as np
 
+from ..families.base import Encoded
 from ..families.point import Point
 from . import jitted
 from .budget import Clock
@@ -37,9 +37,9 @@ class Attempts:
 
 
 def walk(
-    key: jitted.Key,
+    key: jitted.SolverKey,
     leaves: tuple,
-    encoded: Any,
+    encoded: Encoded,
     start: Point | None,
     limits: Limits,
     first: int,

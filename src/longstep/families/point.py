@@ -22,6 +22,6 @@ class Point(eqx.Module):
         """The x, y and s of a Solution, of Optima or of another point."""
         return Point(source.x, source.y, source.s)
 
-    def map(self, function: Callable[[Any], Any]) -> "Point":
+    def map(self, function: Callable[[Array], Any]) -> "Point":
         """The point with a function applied to x, and to y and s where they are there."""
         return Point(function(self.x), *(None if part is None else function(part) for part in (self.y, self.s)))

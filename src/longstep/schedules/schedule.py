@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from .domain import Hyperparameter
@@ -42,7 +43,7 @@ class Schedule:
         *,
         warm: bool = False,
         blocks: Iterable[int] | None = None,
-        metric: Any = None,
+        metric: ArrayLike | None = None,
         fallback: Mapping[str, float] | None = None,
     ):
         self._steady = {name: float(value) for name, value in steady.items()}
@@ -104,7 +105,13 @@ class Schedule:
                 f"this schedule has no {name!r}; it has {', '.join(self.__dict__.get('_steady', ()))}"
             ) from None
 
-    def __getitem__(self, key: str | int) -> Any:
+    @overload
+    def __getitem__(self, key: str) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, key: int) -> dict[str, float]: ...
+
+    def __getitem__(self, key: str | int) -> np.ndarray | dict[str, float]:
         if isinstance(key, str):
             if key not in self._varying:
                 raise KeyError(f"this schedule has no {key!r}; it has {', '.join(self.names)}")

@@ -1,10 +1,10 @@
 """One block of steps: learned from where the last one left each instance, the best of several starts."""
 
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
+from ..algorithms.base import State
 from .learner import Learner, Report, make_objective
 from .optimize import Minimum, Objective
 from .program import Program, single
@@ -13,7 +13,7 @@ from .unknowns import Part, Unknowns
 
 
 def learn_block(
-    learner: Learner, length: int, states: Any, level: float, constant: Learned, blocks: list[Learned], report: Report
+    learner: Learner, length: int, states: State, level: float, constant: Learned, blocks: list[Learned], report: Report
 ) -> Learned:
     """Learn the next steps from the states after the blocks so far, whose errors are at this level."""
     s = learner.settings

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
+from ..algorithms.base import State
 from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive
 from .learner import Learner, Report
 from .program import Program, take_columns
@@ -31,7 +31,7 @@ def search_constant(learner: Learner, report: Report) -> Learned:
 
 def best_constant(
     program: Program,
-    start: Any,
+    start: State,
     blocks: int,
     hyperparameters: tuple[Hyperparameter, ...],
     fixed: Mapping[str, float],
@@ -94,7 +94,7 @@ def best_constant(
 
 def constant_errors(
     program: Program,
-    states: Any,
+    states: State,
     blocks: int,
     values: dict[str, float],
     give_up: Callable[[list[float]], bool],

@@ -3,23 +3,25 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, PyTree
 
 from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
 from ..data.dataset import Dataset, Split
+from ..data.references import Optima
 from ..engine.jitted import Key, flatten
-from ..families.base import Family
+from ..families.base import Encoded, Family, Parameters
 from ..families.point import Point
 from .losses import Loss, Task
 from .program import take_columns
 from .recipe import Recipe
 
-Start: TypeAlias = "str | Callable[[Any], Point] | None"
+Start: TypeAlias = str | Callable[[Parameters], Point] | None
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Instances:
     data_hash: str
 
 
-def training_split(family: Family, data: Any) -> Split:
+def training_split(family: Family, data: Dataset | Split | Parameters) -> Split:
     """The split to train on, of this very family."""
     if isinstance(data, Dataset):
         try:
@@ -98,15 +100,17 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _made(key: Key, leaves: list, encoded: Any, optimum: Point | None) -> tuple[Any, Any]:
+def _made(
+    key: Key[tuple[Algorithm, Family]], leaves: tuple, encoded: Encoded, optimum: Point | None
+) -> tuple[PyTree, Float[Array, "k *N"] | None]:
     """The instances, and where their optima lie in the algorithm's coordinates."""
-    algorithm, family = jax.tree.unflatten(key.structure, leaves)
+    algorithm, family = key.unflatten(leaves)
     instance = family.decode(encoded)
     if optimum is None:
         return instance, None
     return instance, algorithm.coordinates(family, instance, algorithm.init(family, instance, optimum))
 
 
-def _columns(family: Family, point: Any) -> Point:
+def _columns(family: Family, point: Point | Optima) -> Point:
     """The x, y and s of a Point or of Optima (leading axis: instances) as columns."""
     return Point.of(point).map(lambda a: jnp.asarray(np.asarray(a).T, family.dtype))

@@ -1,11 +1,11 @@
 """What every part of training needs: the compiled steps, where instances begin, and how unknowns are learned."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
+from ..algorithms.base import State
 from ..families.point import Point
 from ..schedules.domain import Hyperparameter
 from .losses import Errors, Loss, Task
@@ -84,7 +84,7 @@ class Learner:
         """The steps over which constants and the steady state are looked at."""
         return self.program(self.settings.block)
 
-    def start(self) -> Any:
+    def start(self) -> State:
         """The states at the start."""
         return self.usual.start(self.begin)
 
@@ -105,7 +105,7 @@ class Learner:
         """The unknowns of every hyperparameter that is learned."""
         return [make(h) for h in self.hyperparameters if h.name in self.learned]
 
-    def advance(self, theta: Values, states: Any) -> tuple[Any, Errors]:
+    def advance(self, theta: Values, states: State) -> tuple[State, Errors]:
         """The states and errors after steps with θ given step by step; with the learner's metric, unless θ has one."""
         length = len(theta[self.names[0]])
         slots = np.arange(length)
@@ -115,7 +115,7 @@ class Learner:
             used = 1
         return self.program(length).forward(theta, slots, used, states)
 
-    def stress(self, states: Any) -> Any:
+    def stress(self, states: State) -> State:
         """Where the stress test starts: every other instance where all of them began, as if nothing had worked so far,
         the rest at the optimum of another instance or, if that is not known, at its state."""
         program = self.usual

@@ -1,14 +1,13 @@
 """What training brings down: logarithms of distances to the optimum, of what is evaluated, or both."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from ..algorithms.base import Algorithm
+from ..algorithms.base import Algorithm, State
 from ..families.base import Family
 from .recipe import DEFAULT, Recipe
 
@@ -76,7 +75,7 @@ def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe, *, monotone
             raise ValueError(f"loss must be one of {', '.join(named)} or a Loss(…), got {loss!r}")
         loss = named[loss]
     tail, stress, _ = recipe.of(instances)
-    usual: dict[str, Any] = {"tail": tail, "stress": stress, "fall": recipe.fall}
+    usual: dict[str, object] = {"tail": tail, "stress": stress, "fall": recipe.fall}
     if monotone:
         usual |= {"every": recipe.every, "stress": recipe.stress_of_penalties, "tail": recipe.metric_tail}
     return replace(loss, **{name: value for name, value in usual.items() if getattr(loss, name) is None})
@@ -108,14 +107,14 @@ class Task(eqx.Module):
 
     algorithm: Algorithm
     family: Family
-    instance: Any
+    instance: PyTree
     target: Float[Array, "k *N"] | None
     optimum: Float[Array, "*N"] | None
     stress: int = eqx.field(static=True, default=0)
     rounding: float = eqx.field(static=True, default=DEFAULT.rounding)
     apart: int = eqx.field(static=True, default=DEFAULT.apart)
 
-    def errors(self, state: Any) -> Errors:
+    def errors(self, state: State) -> Errors:
         """The errors of a state, kept from −∞ at rounding."""
         residuals = self.algorithm.residuals(self.family, self.instance, state)
         epsilon = self.rounding * jnp.finfo(residuals.dual.dtype).eps

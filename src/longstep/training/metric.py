@@ -3,13 +3,13 @@
 import functools
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..algorithms.base import State, Theta
 from ..engine.jitted import Key
 from ..engine.plan import Plan, Problem, factor
 from ..schedules.domain import Hyperparameter
@@ -17,7 +17,7 @@ from .learner import Learner, Report
 from .losses import Errors, Loss, Task
 from .optimize import Minimum
 from .program import Packed, restricted_task, separate_vectors, take_columns
-from .settings import Learned
+from .settings import Learned, Values
 from .unknowns import Part, Unknowns
 
 
@@ -124,7 +124,7 @@ class _Fit:
         level = float(np.mean(found))
         return level if np.isfinite(level) else recipe.overflow
 
-    def _evaluate(self, theta: Any, counted: np.ndarray, p: float) -> Any:
+    def _evaluate(self, theta: Values, counted: np.ndarray, p: float) -> tuple[tuple[Float[Array, ""], Errors], Theta]:
         arrays = {name: jnp.asarray(value) for name, value in theta.items()}
         given = arrays, jnp.asarray(counted, self.learner.task.family.dtype), p
         return _weighted(self.packed.key, self.count, self.every, self.loss, self.packed.leaves, *given, self.states)
@@ -132,15 +132,23 @@ class _Fit:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _weighted(
-    key: Key, count: int, every: int, loss: Loss, leaves: tuple, theta: Any, counted: Any, p: Any, state: Any
-) -> tuple[tuple[Float[Array, ""], Errors], Any]:
+    key: Key[Task],
+    count: int,
+    every: int,
+    loss: Loss,
+    leaves: tuple,
+    theta: Theta,
+    counted: Float[Array, " N"],
+    p: Float[Array, ""],
+    state: State,
+) -> tuple[tuple[Float[Array, ""], Errors], Theta]:
     """The loss of constant steps on the counted instances with the errors of all, and its gradient in θ.
 
     Errors are measured where they count, and nowhere else: that costs more than a step.
     """
-    task: Task = jax.tree.unflatten(key.structure, leaves)
+    task = key.unflatten(leaves)
 
-    def total(theta: Any) -> tuple[Float[Array, ""], Errors]:
+    def total(theta: Theta) -> tuple[Float[Array, ""], Errors]:
         algorithm = task.algorithm
         family = task.family
         theta, vectors = separate_vectors(task, theta)
@@ -149,10 +157,10 @@ def _weighted(
         plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)
         step = Problem(algorithm, family, plan, task.instance).stepper(0)
 
-        def part(state: Any, length: int) -> Any:
+        def part(state: State, length: int) -> State:
             return jax.lax.scan(lambda s, _: (step(s), None), state, None, length=length)[0]
 
-        def whole(state: Any, _: Any) -> tuple[Any, Errors]:
+        def whole(state: State, _: None) -> tuple[State, Errors]:
             state = part(state, every)
             return state, task.errors(state)
 
@@ -168,7 +176,7 @@ def _weighted(
     return jax.value_and_grad(total, has_aux=True)(theta)
 
 
-def _power_mean(logs: Float[Array, "c N"], counted: Float[Array, " N"], p: Any) -> Float[Array, " c"]:
+def _power_mean(logs: Float[Array, "c N"], counted: Float[Array, " N"], p: Float[Array, ""]) -> Float[Array, " c"]:
     """The power mean of the counted entries; the geometric one for p = 0."""
     share = counted / jnp.sum(counted)
     safe = jnp.where(p > 0, p, 1.0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import scipy.optimize
@@ -81,7 +81,7 @@ class _Watch:
         return value, gradient
 
 
-def require_optax(purpose: str) -> Any:
+def require_optax(purpose: str) -> ModuleType:
     """The package optax, or what to do without it."""
     try:
         import optax

@@ -4,23 +4,27 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 
-from ..algorithms.base import Theta
+from ..algorithms.base import State, Theta
 from ..engine.jitted import Key, flatten
 from ..engine.loop import steps
 from ..engine.plan import Plan, Problem, factor
-from ..linalg.systems import ONCE
+from ..families.base import Index
+from ..families.point import Point
+from ..linalg.systems import ONCE, LinearSystem
 from .losses import Errors, Loss, Task
 from .recipe import Recipe
 from .settings import Values
 
 Rows = tuple[int, ...]
+TreeT = TypeVar("TreeT")
 
 
 class Program:
@@ -45,14 +49,16 @@ class Program:
         if memory_limit is not None:
             self._fit(memory_limit)
 
-    def stage(self, states: Any, stress: Any) -> list:
+    def stage(self, states: State, stress: State) -> list[State]:
         """The states, and those of the stress test behind them, in the pieces that `loss_and_gradient` takes."""
         if not self._stressed:
             return [take_columns(states, piece) for piece in self.pieces()]
         pairs = [(take_columns(states, piece), take_columns(stress, piece)) for piece in self.pieces()]
         return [jax.tree.map(lambda a, b: np.append(a, b, axis=-1) if a.ndim else a, *pair) for pair in pairs]
 
-    def loss_and_gradient(self, theta: Values, slots: np.ndarray, used: int, staged: list) -> tuple[float, Values]:
+    def loss_and_gradient(
+        self, theta: Values, slots: np.ndarray, used: int, staged: list[State]
+    ) -> tuple[float, Values]:
         """The loss at the block's checkpoints and its derivative in every entry of θ."""
         given = self._arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
         if len(self._parts) == 1:
@@ -70,24 +76,24 @@ class Program:
         ]
         return float(value), {n: np.sum([np.asarray(g[n], np.float64) for g in gradients], axis=0) for n in theta}
 
-    def forward(self, theta: Values, slots: np.ndarray, used: int, states: Any) -> tuple[Any, Errors]:
+    def forward(self, theta: Values, slots: np.ndarray, used: int, states: State) -> tuple[State, Errors]:
         """The states after the block, and the errors (N,) there."""
         given = self._arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
         states, errors = _forward(self._whole.key, self.count, self._whole.leaves, *given, states)
         return states, jax.tree.map(lambda a: np.asarray(a, np.float64), errors)
 
-    def held(self, values: Mapping[str, Any]) -> Callable[[Any], tuple[Any, Errors]]:
+    def held(self, values: Mapping[str, ArrayLike]) -> Callable[[State], tuple[State, Errors]]:
         """The map from states to those after a block of constant θ and their errors; θ is factored here, once."""
         whole = self._whole
         theta = self._arrays(values)
         factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
         return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
 
-    def start(self, start: Any) -> Any:
+    def start(self, start: Point | None) -> State:
         """The states at a start (columns in the user's units, or None for zero)."""
         return _start(self._whole.key, self._whole.leaves, start)
 
-    def floor(self, states: Any) -> float:
+    def floor(self, states: State) -> float:
         """The mean log error, reckoned from these states, at which rounding is all that is left to learn."""
         return float(_floor(self._whole.key, self._whole.leaves, states))
 
@@ -115,10 +121,11 @@ class Program:
         used = jnp.int32(self.count)
         staged = self.stage(states, states)[0]
         lowered = _descend.lower(part.key, self.count, self.loss, part.leaves, theta, slots, used, staged)
-        analysis: Any = lowered.compile().memory_analysis()
+        analysis = lowered.compile().memory_analysis()
+        assert analysis is not None
         return int(analysis.temp_size_in_bytes)
 
-    def _arrays(self, theta: Mapping[str, Any]) -> dict[str, Array]:
+    def _arrays(self, theta: Mapping[str, ArrayLike]) -> Theta:
         return {name: jnp.asarray(value) for name, value in {**self.vectors, **theta}.items()}
 
     @property
@@ -165,12 +172,12 @@ def restricted_task(task: Task, columns: np.ndarray) -> Task:
     return replace(task, instance=instance, target=target, optimum=optimum)
 
 
-def take_columns(tree: Any, columns: Any) -> Any:
+def take_columns(tree: TreeT, columns: Index) -> TreeT:
     """Some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
     return jax.tree.map(lambda a: np.asarray(a)[..., columns] if a.ndim else a, tree)
 
 
-def single(tree: Any) -> Any:
+def single(tree: TreeT) -> TreeT:
     """Every array of real numbers in single precision."""
     return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
@@ -184,7 +191,7 @@ def separate_vectors(task: Task, theta: Theta) -> tuple[Theta, Theta]:
     return {name: value for name, value in theta.items() if name in by_step}, vectors
 
 
-def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Problem:
+def _planned(task: Task, count: int, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""]) -> Problem:
     """The problem whose first `count` steps are those of θ."""
     algorithm = task.algorithm
     family = task.family
@@ -211,7 +218,9 @@ def _planned(task: Task, count: int, theta: Any, slots: Any, used: Any) -> Probl
     return Problem(algorithm, family, plan, task.instance)
 
 
-def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, used: Any, state: Any) -> Errors:
+def _checkpoints(
+    task: Task, count: int, rows: Rows, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""], state: State
+) -> Errors:
     """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
     problem = _planned(task, count, theta, slots, used)
     found = []
@@ -229,45 +238,69 @@ def _checkpoints(task: Task, count: int, rows: Rows, theta: Any, slots: Any, use
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _start(key: Key, leaves: tuple, start: Any) -> Any:
-    task = jax.tree.unflatten(key.structure, leaves)
+def _start(key: Key[Task], leaves: tuple, start: Point | None) -> State:
+    task = key.unflatten(leaves)
     return task.algorithm.init(task.family, task.instance, start)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _floor(key: Key, leaves: tuple, states: Any) -> Float[Array, ""]:
-    task = jax.tree.unflatten(key.structure, leaves)
+def _floor(key: Key[Task], leaves: tuple, states: State) -> Float[Array, ""]:
+    task = key.unflatten(leaves)
     return jnp.mean(task.algorithm.log_floor(task.errors(states).metric, task.optimum))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _descend(
-    key: Key, count: int, loss: Loss, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any
-) -> tuple[Float[Array, ""], Any]:
-    task = jax.tree.unflatten(key.structure, leaves)
+    key: Key[Task],
+    count: int,
+    loss: Loss,
+    leaves: tuple,
+    theta: Theta,
+    slots: Int[Array, " B"],
+    used: Int[Array, ""],
+    state: State,
+) -> tuple[Float[Array, ""], Theta]:
+    task = key.unflatten(leaves)
     return jax.value_and_grad(
         lambda theta: loss.combine(_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state))
     )(theta)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _errors(key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any):
-    task = jax.tree.unflatten(key.structure, leaves)
+def _errors(
+    key: Key[Task],
+    count: int,
+    rows: Rows,
+    leaves: tuple,
+    theta: Theta,
+    slots: Int[Array, " B"],
+    used: Int[Array, ""],
+    state: State,
+) -> Errors:
+    task = key.unflatten(leaves)
     return _checkpoints(task, count, rows, theta, slots, used, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _pull(
-    key: Key, count: int, rows: Rows, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any, share: Any
-) -> Any:
+    key: Key[Task],
+    count: int,
+    rows: Rows,
+    leaves: tuple,
+    theta: Theta,
+    slots: Int[Array, " B"],
+    used: Int[Array, ""],
+    state: State,
+    share: Errors,
+) -> Theta:
     """The gradient in θ of the errors, weighted by their share in the loss."""
-    task = jax.tree.unflatten(key.structure, leaves)
+    task = key.unflatten(leaves)
     _, back = jax.vjp(lambda theta: _checkpoints(task, count, rows, theta, slots, used, state), theta)
     return back(share)[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _shares(loss: Loss, errors: list[Errors]) -> tuple[Any, list[Errors]]:
+def _shares(loss: Loss, errors: list[Errors]) -> tuple[Float[Array, ""], list[Errors]]:
     def total(errors):
         return loss.combine(jax.tree.map(lambda *a: jnp.concatenate(a, axis=-1), *errors))
 
@@ -275,16 +308,24 @@ def _shares(loss: Loss, errors: list[Errors]) -> tuple[Any, list[Errors]]:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _forward(key: Key, count: int, leaves: tuple, theta: Any, slots: Any, used: Any, state: Any) -> tuple[Any, Errors]:
-    task = jax.tree.unflatten(key.structure, leaves)
+def _forward(
+    key: Key[Task],
+    count: int,
+    leaves: tuple,
+    theta: Theta,
+    slots: Int[Array, " B"],
+    used: Int[Array, ""],
+    state: State,
+) -> tuple[State, Errors]:
+    task = key.unflatten(leaves)
     end, _, _ = steps(_planned(task, count, theta, slots, used), state, count, 0, lambda s: ())
     return end, task.errors(end)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _factored(key: Key, digits: float, leaves: tuple, theta: Any) -> Any:
+def _factored(key: Key[Task], digits: float, leaves: tuple, theta: Theta) -> LinearSystem | None:
     """The factor of one θ for many steps, as a stack of one; it is taken to be good to this part of the digits."""
-    task = jax.tree.unflatten(key.structure, leaves)
+    task = key.unflatten(leaves)
     theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
     # About as many solves as there are unknowns: a search need not know.
     factors = factor(task.algorithm, task.family, theta, task.family.n)
@@ -296,8 +337,10 @@ def _factored(key: Key, digits: float, leaves: tuple, theta: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _stay(key: Key, count: int, leaves: tuple, theta: Any, factors: Any, state: Any) -> tuple[Any, Errors]:
-    task = jax.tree.unflatten(key.structure, leaves)
+def _stay(
+    key: Key[Task], count: int, leaves: tuple, theta: Theta, factors: LinearSystem | None, state: State
+) -> tuple[State, Errors]:
+    task = key.unflatten(leaves)
     theta, vectors = separate_vectors(task, theta)
     held = {name: value[None] for name, value in theta.items()}
     plan = Plan(held, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from typing_extensions import override
 
 from .._util.hashing import content_hash
+from .._util.storage import JsonObject
 from .._util.versions import versions
 from ..algorithms.base import Algorithm
 from ..data.dataset import Split
@@ -37,7 +37,7 @@ class Training:
     algorithm: Algorithm
     comparison: Comparison
     kept: str
-    record: dict[str, Any]
+    record: JsonObject
     seen: Seen | None = None
 
     @property
@@ -45,12 +45,12 @@ class Training:
         """How long it took, the search for the constant included; of a resumed training, all its parts together."""
         return float(self.record["seconds"])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """All of it but the algorithm and what was seen, as plain JSON."""
         return {"schedule": self.schedule.to_json(), "constant": self.constant.to_json(), "record": self.record}
 
     @staticmethod
-    def from_json(document: dict[str, Any], algorithm: Algorithm, seen: Seen | None) -> "Training":
+    def from_json(document: JsonObject, algorithm: Algorithm, seen: Seen | None) -> "Training":
         """The inverse of `to_json`."""
         record = document["record"]
         comparison = Comparison.from_json(record["comparison"])
@@ -85,7 +85,7 @@ class About:
         return None if self.split is None else Seen.of(self.family.encode(self.split.parameters))
 
     def training(
-        self, choice: Choice, method: str, seconds: float, data_hash: str, parts: Sequence[Learned] = (), **more: Any
+        self, choice: Choice, method: str, seconds: float, data_hash: str, parts: Sequence[Learned] = (), **more: object
     ) -> Training:
         """The result and its record, with a schedule that the solver will accept."""
         schedule, constant, comparison, kept = choice
@@ -94,7 +94,7 @@ class About:
         record |= {**more, "kept": kept, "constant": constant.steady, "comparison": comparison.to_json()}
         return Training(schedule, constant, self.algorithm, comparison, kept, json.loads(json.dumps(record)), self.seen)
 
-    def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[Learned]) -> dict[str, Any]:
+    def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[Learned]) -> JsonObject:
         family = self.family
         settings = asdict(self.settings)
         del settings["recipe"]

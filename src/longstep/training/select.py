@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
+from .._util.storage import JsonObject
 from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
 from .learner import Learner
@@ -30,12 +30,12 @@ class Comparison:
         """How many times larger the constant's error is."""
         return tuple(c / s if s > 0 else np.inf for c, s in zip(self.constant, self.schedule, strict=True))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """As plain data; `from_json` gives an equal one."""
         return asdict(self)
 
     @staticmethod
-    def from_json(fields: dict[str, Any]) -> "Comparison":
+    def from_json(fields: JsonObject) -> "Comparison":
         """The inverse of `to_json`."""
         columns = (tuple(fields[name]) for name in ("steps", "schedule", "constant"))
         return Comparison(*columns, measure=fields["measure"])

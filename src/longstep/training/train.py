@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from .._util.progress import Bar
 from .._util.threads import one_blas_thread
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
-from ..families.base import Family
+from ..data.dataset import Dataset, Split
+from ..families.base import Family, Parameters
 from ..schedules.lengths import block_lengths
 from .block import learn_block
 from .checkpoint import Checkpoint
@@ -33,10 +34,13 @@ from .select import Walk, select
 from .settings import Learned, Settings, check_count, check_fixed, check_learn, choose_effort
 from .steady import learn_steady
 
+# What hears of every new best loss: the part, the loss, the seconds so far.
+Callback: TypeAlias = Callable[[dict[str, str | float]], None]
+
 
 def train(
     family: Family,
-    data: Any,
+    data: Dataset | Split | Gaussian | Parameters,
     *,
     algorithm: Algorithm | Sequence[Algorithm] | None = None,
     horizon: int = 50,
@@ -57,7 +61,7 @@ def train(
     precision: str | None = None,
     memory_limit: float | None = None,
     cache: "str | Path | bool" = True,
-    callback: Callable[[dict[str, Any]], None] | None = None,
+    callback: Callback | None = None,
     progress: bool = True,
 ) -> Training:
     """Learn a schedule of `horizon` steps and a steady state for a family from training instances.
@@ -102,7 +106,8 @@ def train(
         raise TypeError(f"recipe must be a Recipe, got {recipe!r}")
     if optimizer not in ("lbfgs", "adam"):
         raise ValueError(f"optimizer must be 'lbfgs' or 'adam', got {optimizer!r}")
-    split = None if isinstance(data, Gaussian) else training_split(family, data)
+    source = data if isinstance(data, Gaussian) else training_split(family, data)
+    split = source if isinstance(source, Split) else None
     folder = storage.cache_folder(cache, "training")
 
     def open_course(algorithm: Algorithm) -> "Training | _Course":
@@ -137,7 +142,7 @@ def train(
         )
         about = About(family, algorithm, settings, split)
         with one_blas_thread():
-            exact = closed_form(family, algorithm, data if split is None else split, start, settings)
+            exact = closed_form(family, algorithm, source, start, settings)
         if exact is not None:
             data_hash = "" if split is None else split.content_hash()
             return about.training(exact, "closed form", perf_counter() - begin, data_hash)
@@ -162,9 +167,9 @@ def train(
     return (_better(courses, recipe) if len(courses) > 1 else courses[0]).finish()
 
 
-def _algorithms(family: Family, given: Any) -> list[Algorithm]:
+def _algorithms(family: Family, given: Algorithm | Sequence[Algorithm] | None) -> list[Algorithm]:
     """The algorithms to try."""
-    forms: list[Any] = [given] if isinstance(given, Algorithm | str) else list(given or [default_algorithm(family)])
+    forms = [given] if isinstance(given, Algorithm | str) else list(given or [default_algorithm(family)])
     for form in forms:
         if not isinstance(form, Algorithm):
             raise TypeError(f"algorithm must be an algorithm such as longstep.OSQP(), or several of them, got {form!r}")
@@ -275,7 +280,7 @@ def _learn(
 class _Journal:
     """The parts of a training: read where a checkpoint holds them, learned and kept there where it does not."""
 
-    def __init__(self, checkpoint: Checkpoint, callback: Callable[[dict[str, Any]], None] | None, progress: bool):
+    def __init__(self, checkpoint: Checkpoint, callback: Callback | None, progress: bool):
         self.checkpoint = checkpoint
         self.callback = callback
         self.progress = progress

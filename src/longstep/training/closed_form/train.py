@@ -1,7 +1,6 @@
 """Where training has a closed form: gradient descent on quadratics, and single steps on any smooth family."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -45,12 +44,10 @@ def closed_form(
 
 
 def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start: Start, settings: Settings) -> Choice:
-    source: Any = data
     recipe = settings.recipe
     warm = start not in (None, "zero")
-    if isinstance(data, Split):
-        source = _errors(family, data, start, settings)
-    elif warm:
+    source = _errors(family, data, start, settings) if isinstance(data, Split) else data
+    if isinstance(source, Gaussian) and warm:
         raise ValueError("with a Gaussian the start is zero; a warm start needs instances")
     objective, power = ("distance", 1) if settings.loss.distance else ("metric", 2)
     found = exact_schedule(
@@ -158,7 +155,9 @@ def _single_steps(
     optimum = np.asarray(found.optimum.x, np.float64)
     first = np.zeros_like(optimum) if found.start is None else np.asarray(found.start.x, np.float64)
 
-    def descend(choose: Any, z: np.ndarray = first) -> tuple[list[float], list[float], np.ndarray]:
+    def descend(
+        choose: Callable[[np.ndarray, np.ndarray], float], z: np.ndarray = first
+    ) -> tuple[list[float], list[float], np.ndarray]:
         steps = []
         distances = []
         for _ in range(settings.horizon):
