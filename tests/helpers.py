@@ -81,6 +81,13 @@ class Case:
     def instances(self):
         return self.family.instances(self.parameters)
 
+    @property
+    def has_functions(self):
+        """Whether the family is made of Python functions, which no file holds."""
+        smooth = self.family.smooth if isinstance(self.family, ls.Composite) else self.family
+        g = self.family.g if isinstance(self.family, ls.Composite) else None
+        return isinstance(smooth, ls.Smooth) or isinstance(g, ls.CustomProx)
+
 
 def softplus_objective(z, x):
     return jnp.mean(jnp.logaddexp(0.0, -x @ z)) + 0.05 * z @ z
@@ -130,3 +137,8 @@ def _cases():
 
 
 CASES = list(_cases())
+
+
+def case_of(algorithm: type[Algorithm], family: type[Family] = Family) -> Case:
+    """The first case of an algorithm, on families of a kind."""
+    return next(c for c in CASES if type(c.algorithm) is algorithm and isinstance(c.family, family))

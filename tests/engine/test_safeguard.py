@@ -9,9 +9,11 @@ import longstep as ls
 from longstep.engine.jitted import assemble
 from longstep.engine.loop import steps
 
-from ..helpers import CASES
+from ..helpers import case_of
 
-WATCHED = [c for c in CASES if c.name in ("gradient-quadratic", "heavy-ball", "proximal-lasso", "osqp", "scs")]
+GRADIENT, LASSO = case_of(ls.GradientDescent, ls.Quadratic), case_of(ls.ProximalGradient)
+CONIC = case_of(ls.SCS)
+WATCHED = [GRADIENT, case_of(ls.HeavyBall), LASSO, case_of(ls.OSQP), CONIC]
 cases = pytest.mark.parametrize("case", WATCHED, ids=repr)
 
 
@@ -47,7 +49,7 @@ def test_over_a_block_the_merit_does_not_grow(case, seed):
     solver = ls.Solver(case.family, wild_schedule(case, seed, [3, 3, 3]), algorithm=case.algorithm)
     merit, rounding, _ = merits(solver, case.parameters, 9)
     # Once an instance is safe its steps are the plain method's: objectives fall, residuals may swing.
-    if "osqp" in case.name or "scs" in case.name:
+    if case.family.m:
         free = ls.Solver(case.family, solver.schedule, algorithm=case.algorithm, safeguard=None)
         bad = merits(free, case.parameters, 3)[0]
         failed = ~(bad[3] <= bad[0] + rounding[0])
@@ -79,7 +81,7 @@ def test_a_disastrous_block_is_undone(case):
 
 
 def test_after_a_safe_block_an_instance_joins_the_schedule_again_once():
-    case = WATCHED[0]
+    case = GRADIENT
     L = case.family.lipschitz
     bad, good = [1e4 / L] * 2, [1.5 / L, 0.7 / L]
     runs = {}
@@ -100,7 +102,7 @@ def test_after_a_safe_block_an_instance_joins_the_schedule_again_once():
 
 
 def test_the_step_rule_takes_back_single_steps():
-    case = WATCHED[0]
+    case = GRADIENT
     L = case.family.lipschitz
     schedule = ls.Schedule({"step": [1 / L, 1e4 / L, 1 / L]}, {"step": 1 / L}, blocks=[3])
     solver = ls.Solver(case.family, schedule, safeguard="step")
@@ -118,7 +120,7 @@ def test_the_step_rule_takes_back_single_steps():
 def test_a_plain_run_never_triggers_it(rule):
     """The published rule fired on monotone runs, because it compared with a mean optimal value."""
     for case in WATCHED:
-        if "osqp" in case.name or "scs" in case.name:
+        if case.family.m:
             continue
         safe = {h.name: np.full(20, h.default) for h in case.hyperparameters}
         schedule = ls.Schedule(safe, {n: v[0] for n, v in safe.items()}, blocks=[5] * 4)
@@ -127,7 +129,7 @@ def test_a_plain_run_never_triggers_it(rule):
 
 
 def test_single_and_batch_agree_when_it_acts():
-    case = WATCHED[2]
+    case = LASSO
     schedule = ls.Schedule(
         {"step": np.array([30.0, 30.0, 1.0, 1.0]) / case.family.lipschitz}, {"step": 0.1 / case.family.lipschitz}
     )
@@ -143,7 +145,7 @@ def test_single_and_batch_agree_when_it_acts():
 
 def test_going_back_to_the_start_is_starting_again_in_a_batch_too():
     """SCS's first step differs from the others: an instance that is taken back to the start takes it again."""
-    case = WATCHED[4]
+    case = CONIC
     for seed in range(20):
         solver = ls.Solver(case.family, wild_schedule(case, seed, [2, 3]), algorithm=case.algorithm)
         if solver.run(case.parameters, 2).safeguarded.any():
@@ -156,4 +158,4 @@ def test_going_back_to_the_start_is_starting_again_in_a_batch_too():
 
 def test_unknown_rules_are_refused():
     with pytest.raises(ValueError, match="safeguard must be 'block', 'step' or None"):
-        ls.Solver(WATCHED[0].family, safeguard="always")
+        ls.Solver(GRADIENT.family, safeguard="always")

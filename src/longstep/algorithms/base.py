@@ -41,10 +41,12 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     # How hyperparameters are written in figures.
     symbols: ClassVar[dict[str, str]] = {}
     # What else is known of an algorithm, each looked up by `own`: why the steady state converges, in a sentence that
-    # may name {L}; its steps on unknown functions; and which of the C back ends takes them.
+    # may name {L}; its steps on unknown functions; which of the C back ends takes them; and whether they are along the
+    # gradient and the last step alone, z⁺ = z − t∇f(z) + β(z − z⁻), for which the best schedules have closed forms.
     theorem: ClassVar[str | None] = None
     performance: ClassVar[Performance | None] = None
     c_back_end: ClassVar[str | None] = None
+    closed_form: ClassVar[bool | None] = None
 
     @overload
     @classmethod
@@ -54,8 +56,12 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     @classmethod
     def own(cls, name: Literal["performance"]) -> Performance | None: ...
 
+    @overload
     @classmethod
-    def own(cls, name: str) -> str | Performance | None:
+    def own(cls, name: Literal["closed_form"]) -> bool | None: ...
+
+    @classmethod
+    def own(cls, name: str) -> str | Performance | bool | None:
         """What this very class says of itself, or None: a subclass takes other steps, and inherits no proof."""
         return vars(cls).get(name)
 

@@ -170,6 +170,7 @@ class GradientDescent(GradientMethod[Differentiable, PyTree]):
         "Gradient descent with a constant step in (0, 2/L), here L = {L:.6g}, converges to a minimiser (Polyak 1987)."
     )
     performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step",))
+    closed_form: ClassVar[bool | None] = True
 
     @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
@@ -196,6 +197,7 @@ class HeavyBall(GradientDescent):
 
     theorem: ClassVar[str | None] = GradientDescent.theorem
     performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step", "momentum"))
+    closed_form: ClassVar[bool | None] = True
 
     @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:

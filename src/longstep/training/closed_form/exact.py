@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from ...algorithms.gradient import step_size
+from ...algorithms.gradient import MOMENTUM, step_size
 from ...families.smooth import Quadratic
 from ...schedules.classical import leja_order
 from ...schedules.lengths import block_lengths
@@ -201,11 +201,12 @@ def exact_schedule(
         float(np.finfo(family.dtype).eps),
     )
     runs = list(progress.blocks([horizon] if momentum else block_lengths(horizon, block)))
-    varying = {"step": [run.steps for run in runs]}
-    steady = {"step": step_size(family).default}
+    step = step_size(family)
+    varying = {step.name: [run.steps for run in runs]}
+    steady = {step.name: step.default}
     if momentum:
-        varying = {**varying, "momentum": [run.momentum for run in runs]}
-        steady = {**steady, "momentum": 0.0}
+        varying[MOMENTUM.name] = [run.momentum for run in runs]
+        steady[MOMENTUM.name] = MOMENTUM.default
     arrays = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in varying.items()}
     return Schedule(arrays, steady, blocks=[len(run.steps) for run in runs if len(run.steps)])
 

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.optimize
 
 from ...algorithms.base import Algorithm
-from ...algorithms.gradient import GradientDescent, HeavyBall, step_size
+from ...algorithms.gradient import step_size
 from ...data.dataset import Split
 from ...families.base import Family
 from ...families.smooth import Differentiable, Quadratic
-from ...schedules.domain import Interval
+from ...schedules.domain import Interval, Role
 from ...schedules.schedule import Schedule, constant
 from ..instances import Start, gather
 from ..recipe import Recipe
@@ -30,34 +30,44 @@ def closed_form(
     The loss must be the distance or the metric alone, at block ends, and all hyperparameters must be learned.
     """
     loss = settings.loss
-    kind = type(algorithm)
     simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None
-    everything = {h.name for h in algorithm.hyperparameters(family)} == set(settings.learn)
+    hyperparameters = algorithm.hyperparameters(family)
+    everything = {h.name for h in hyperparameters} == set(settings.learn)
     if not (simple and everything) or settings.optimizer != "lbfgs" or settings.joint:
         return None
-    if isinstance(family, Quadratic) and kind in (GradientDescent, HeavyBall):
-        return _quadratic(family, kind is HeavyBall, data, start, settings)
-    single = set(settings.lengths) == {1} and loss.distance
-    if isinstance(family, Differentiable) and kind is GradientDescent and single and isinstance(data, Split):
+    if not algorithm.own("closed_form"):
+        return None
+    names: dict[Role, str] = {h.role: h.name for h in hyperparameters}
+    if isinstance(family, Quadratic):
+        return _quadratic(family, algorithm, names, data, start, settings)
+    single = set(settings.lengths) == {1} and loss.distance and "momentum" not in names
+    if isinstance(family, Differentiable) and single and isinstance(data, Split):
         return _single_steps(family, algorithm, data, start, settings)
     return None
 
 
-def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start: Start, settings: Settings) -> Choice:
+def _quadratic(
+    family: Quadratic,
+    algorithm: Algorithm,
+    names: dict[Role, str],
+    data: Gaussian | Split,
+    start: Start,
+    settings: Settings,
+) -> Choice:
     recipe = settings.recipe
     warm = start not in (None, "zero")
-    source = _errors(family, data, start, settings) if isinstance(data, Split) else data
+    source = _errors(family, algorithm, data, start, settings) if isinstance(data, Split) else data
     if isinstance(source, Gaussian) and warm:
         raise ValueError("with a Gaussian the start is zero; a warm start needs instances")
     objective, power = ("distance", 1) if settings.loss.distance else ("metric", 2)
     found = exact_schedule(
-        family, source, horizon=settings.horizon, block=settings.lengths, momentum=momentum, objective=objective,
-        recipe=recipe,
+        family, source, horizon=settings.horizon, block=settings.lengths, momentum="momentum" in names,
+        objective=objective, recipe=recipe,
     )  # fmt: skip
     spectrum = Spectrum(family)
     eigenvalues = spectrum.eigenvalues
     weights = spectrum.weights(source)
-    steady = found.steady | {"step": _lasting_step(family, weights, *_steps(found), power, recipe)}
+    steady = found.steady | {names["step"]: _lasting_step(family, weights, *_steps(found, names), power, recipe)}
     schedule = Schedule(found.varying, steady, warm=warm, blocks=_watched(found.blocks, recipe))
 
     def losses(steps: np.ndarray, beta: np.ndarray | None = None) -> np.ndarray:
@@ -73,10 +83,8 @@ def _quadratic(family: Quadratic, momentum: bool, data: Gaussian | Split, start:
 
     least, most = recipe.exact_steps
     best = scipy.optimize.minimize_scalar(score, bounds=(least / L, most / L), method="bounded").x if H else 1 / L
-    values = {"step": float(best), **({"momentum": 0.0} if momentum else {})}
-    algorithm = HeavyBall() if momentum else GradientDescent()
-    flat = constant(algorithm.hyperparameters(family), **values)
-    means = [np.sqrt(np.maximum(v[ends], 0)) for v in (losses(*_steps(schedule)), losses(np.full(H, best)))]
+    flat = constant(algorithm.hyperparameters(family), **{names["step"]: float(best)})
+    means = [np.sqrt(np.maximum(v[ends], 0)) for v in (losses(*_steps(schedule, names)), losses(np.full(H, best)))]
     measure = "root mean square distance" if power == 1 else "√(2·mean(f − f*))"
     comparison = Comparison(tuple(int(k) for k in ends), *(tuple(map(float, m)) for m in means), measure=measure)
     return schedule, flat, comparison, "the exact schedule"
@@ -126,18 +134,18 @@ def _watched(lengths: Iterable[int], recipe: Recipe) -> list[int]:
     return merged
 
 
-def _steps(schedule: Schedule) -> tuple[np.ndarray, np.ndarray | None]:
-    return schedule["step"], schedule["momentum"] if "momentum" in schedule.names else None
+def _steps(schedule: Schedule, names: dict[Role, str]) -> tuple[np.ndarray, np.ndarray | None]:
+    return schedule[names["step"]], schedule[names["momentum"]] if "momentum" in names else None
 
 
-def _errors(family: Quadratic, split: Split, start: Start, settings: Settings) -> np.ndarray:
+def _errors(family: Quadratic, algorithm: Algorithm, split: Split, start: Start, settings: Settings) -> np.ndarray:
     """z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
     if split.optima is None:
         from ...data.references import solve_references
 
         optima = solve_references(family, split.parameters, cache=False, progress=False)
         split = Split(split.name, family, split.parameters, optima)
-    found = gather(family, GradientDescent(), split, start, settings.loss, settings.recipe)
+    found = gather(family, algorithm, split, start, settings.loss, settings.recipe)
     assert found.optimum is not None
     begin = jnp.zeros_like(found.optimum.x) if found.start is None else found.start.x
     return np.asarray(begin - found.optimum.x, np.float64).T
@@ -180,6 +188,6 @@ def _single_steps(
     count = next((k for k, t in enumerate(steps) if t <= 0), len(steps))
     lasting = min((h.default, flat), key=lambda t: descend(lambda g, e: t, z)[1][-1])
     schedule = Schedule(
-        {"step": steps[:count]}, {"step": lasting}, warm=found.start is not None, blocks=_watched([1] * count, recipe)
+        {h.name: steps[:count]}, {h.name: lasting}, warm=found.start is not None, blocks=_watched([1] * count, recipe)
     )
-    return schedule, Schedule({}, {"step": flat}), comparison, "the exact schedule, one step at a time"
+    return schedule, Schedule({}, {h.name: flat}), comparison, "the exact schedule, one step at a time"
