@@ -72,8 +72,8 @@ def test_scs_iterates_are_the_packages(kind, alpha):
     data = {"P": sp.csc_matrix(np.triu(P)), "A": sp.csc_matrix(A), "b": b, "c": c}
     cone = {"z": cones.zero, "l": cones.nonnegative, "q": list(cones.second_order), "s": list(cones.semidefinite)}
     cone |= {"ep": cones.exponential, "p": list(cones.power)}
-    # The package projects onto power cones to 1e-9 only.
-    tolerance = 1e-7 if cones.power else 1e-9
+    # The package projects onto power cones to 1e-9 only, and near an edge of an exponential cone it takes the edge.
+    tolerance = 1e-6 if cones.exponential else 1e-7 if cones.power else 1e-9
     for k in range(1, STEPS + 1):
         result = scs.SCS(
             data, cone, normalize=False, adaptive_scale=False, acceleration_lookback=0, scale=scale, rho_x=1e-4,

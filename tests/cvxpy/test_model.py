@@ -394,6 +394,7 @@ def test_what_cannot_be_known_is_asked_for():
     assert not unshifted.layout.offset.any()
 
 
+@pytest.mark.filterwarnings("ignore:You are solving a parameterized problem that is not DPP:UserWarning")
 def test_quadratic_forms_of_parameters_are_squares():
     # CVXPY itself compiles this anew for every value: quad_form(x − r, Q) counts as breaking its rules for parameters.
     rng = np.random.default_rng(3)

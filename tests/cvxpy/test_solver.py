@@ -31,7 +31,12 @@ def state(problem):
     return problem.value, values, [flat(c.dual_value) for c in problem.constraints]
 
 
+# CVXPY says it of Clarabel, whose tolerances are tight here, and of every status but OPTIMAL.
+says_inaccurate = pytest.mark.filterwarnings("ignore:Solution may be inaccurate:UserWarning")
+
+
 @pytest.mark.slow
+@says_inaccurate
 @pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
 def test_values_duals_and_status_are_set(make):
     problem, sample = make()
@@ -55,6 +60,7 @@ def test_values_duals_and_status_are_set(make):
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@says_inaccurate
 def test_it_is_the_solution_of_the_family_itself():
     problem, sample = mpc()
     model, values = from_cvxpy(problem), sample(np.random.default_rng(0))
@@ -70,7 +76,8 @@ def test_it_is_the_solution_of_the_family_itself():
 def test_an_unmet_tolerance_is_said_and_the_point_is_kept():
     problem, sample = mpc()
     set_values(problem, sample(np.random.default_rng(0)))
-    problem.solve(solver=learned(problem), max_iter=5)
+    with pytest.warns(UserWarning, match="may be inaccurate"):
+        problem.solve(solver=learned(problem), max_iter=5)
     assert problem.status == cp.USER_LIMIT
     assert np.isfinite(problem.value)
     assert all(np.isfinite(v.value).all() for v in problem.variables())
@@ -189,6 +196,7 @@ def test_a_warm_start_only_with_a_schedule_for_it(warm):
     assert problem.solver_stats.num_iters == counts[0]
 
 
+@says_inaccurate
 def test_saved_and_loaded(tmp_path):
     problem, sample = mpc()
     set_values(problem, sample(np.random.default_rng(0)))
