@@ -7,7 +7,7 @@ import pytest
 
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
-from longstep.export_c.problem import problem_of
+from longstep.export_c.problem import extract_problem
 
 from ..helpers import random_qp
 from .compare import assert_equal, distance
@@ -159,9 +159,9 @@ def test_warm_starts(name):
 
 def test_equalities_give_the_unknowns_that_leave_the_fewest_entries():
     solver, _ = solvers("residuals")
-    condensed = problem_of(solver).condensed
+    condensed = extract_problem(solver).condensed
     assert not condensed.least
-    E = problem_of(solver).A.toarray()[condensed.equalities]
+    E = extract_problem(solver).A.toarray()[condensed.equalities]
     np.testing.assert_allclose(E @ condensed.N, 0.0, atol=1e-12)
     np.testing.assert_allclose(condensed.left_inverse() @ condensed.N, np.eye(condensed.free), atol=1e-12)
     # Each residual is given by its row of G and nothing else; all others are coordinates.
@@ -233,7 +233,7 @@ def test_bounds_of_an_equality_must_agree():
     library = compiled.library
     for parameter, status in ((good, ls.Status.SOLVED), (bad, 7)):
         slot = ls.export_c.library.Slot(library)
-        slot.set(1e-4, 1e-4, 1e-4, 5000, 5, -1)
+        slot.set(ls.export_c.library.Settings(1e-4, 1e-4, 1e-4, 5000, 5, -1))
         slot.parameter[:] = parameter
         library.solve_from(slot.work, slot.settings_at, slot.parameter_at, None, slot.result_at)
         assert slot.integers[0] == status

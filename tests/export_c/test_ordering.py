@@ -6,12 +6,12 @@ import scipy.sparse as sp
 
 from longstep.export_c.ordering import (
     Costs,
-    columns_alone,
-    eliminated,
-    merged,
-    minimum_degree,
-    one_block,
-    sparse_blocks,
+    choose_blocks,
+    eliminate,
+    join_columns,
+    merge_columns,
+    order_by_degree,
+    order_columns,
 )
 from longstep.research.experiments import quadcopter
 
@@ -48,16 +48,16 @@ def test_blocks_solve_the_system(seed, costs):
     values = np.triu(rng.normal(size=pattern.shape))
     K = np.where(pattern.toarray() != 0, values + values.T, 0.0) + 40 * np.eye(30)
     b = rng.normal(size=30)
-    for blocks in (sparse_blocks(pattern, costs), columns_alone(pattern), one_block(30)):
+    for blocks in (choose_blocks(pattern, costs), order_columns(pattern), join_columns(30)):
         assert sorted(blocks.order) == list(range(30))
         np.testing.assert_allclose(apply_blocks(blocks, K, b), np.linalg.solve(K, b), rtol=1e-10)
 
 
 def test_symbolic_rows_are_those_of_the_factor():
     pattern = random_pattern(1)
-    order = minimum_degree(pattern)
+    order = order_by_degree(pattern)
     root = np.linalg.cholesky(pattern.toarray()[np.ix_(order, order)])
-    for j, rows in enumerate(eliminated(pattern, order)):
+    for j, rows in enumerate(eliminate(pattern, order)):
         np.testing.assert_array_equal(rows, j + 1 + np.flatnonzero(np.abs(root[j + 1 :, j]) > 1e-14))
 
 
@@ -65,8 +65,8 @@ def test_minimum_degree_keeps_the_factor_sparse():
     family = quadcopter.family()
     P, A = abs(family.P), abs(family.A)
     pattern = sp.csr_array(P + A.T @ A)
-    fewest = sum(r.size for r in columns_alone(pattern).rows)
-    natural = sum(r.size for r in eliminated(pattern, np.arange(family.n)))
+    fewest = sum(r.size for r in order_columns(pattern).rows)
+    natural = sum(r.size for r in eliminate(pattern, np.arange(family.n)))
     assert fewest <= 2100
     assert fewest < natural
 
@@ -74,8 +74,8 @@ def test_minimum_degree_keeps_the_factor_sparse():
 def test_costs_decide():
     """Free blocks stay single columns, dear ones become one."""
     pattern = random_pattern(2, density=0.02)
-    order = minimum_degree(pattern)
-    small, large = (merged(pattern, order, Costs(block, 0, 1)) for block in (0, 1e9))
+    order = order_by_degree(pattern)
+    small, large = (merge_columns(pattern, order, Costs(block, 0, 1)) for block in (0, 1e9))
     assert len(large.rows) < len(small.rows)
     for blocks, costs in ((small, Costs(0, 0, 1)), (large, Costs(1e9, 0, 1))):
-        assert blocks.cost(costs) <= columns_alone(pattern).cost(costs)
+        assert blocks.cost(costs) <= order_columns(pattern).cost(costs)

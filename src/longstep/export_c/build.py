@@ -11,7 +11,7 @@ from .._util import storage
 from .._util.hashing import content_hash
 from . import emit
 from .code import Code
-from .source import renamed
+from .source import rename_prefix
 
 # NaN and infinities keep their meaning; sums may be taken in any order. GCC's -O3 unrolls the short loops of blocks
 # before it makes vectors of them, which was measured a quarter slower on the quadcopter than this.
@@ -30,35 +30,38 @@ class NoCompilerError(CompilerError):
 
 
 def find_compiler() -> list[str]:
-    """The command in CC, else cc, gcc or clang."""
-    chosen = shlex.split(os.environ.get("CC", ""))
-    for command in [chosen] if chosen else [["cc"], ["gcc"], ["clang"]]:
+    """Return the command in CC, else cc, gcc or clang."""
+    commands = [["cc"], ["gcc"], ["clang"]]
+    tried = "cc, gcc and clang"
+    if chosen := shlex.split(os.environ.get("CC", "")):
+        commands = [chosen]
+        tried = f"CC={chosen[0]}"
+    for command in commands:
         if shutil.which(command[0]):
             return command
-    tried = f"CC={chosen[0]}" if chosen else "cc, gcc and clang"
     raise NoCompilerError(f"no C compiler was found (tried {tried}). Install one, or set CC to its command")
 
 
 def run_compiler(arguments: list[str], folder: Path) -> None:
-    """Run it in a folder; what it says is in the error."""
+    """Run the compiler in a folder; what it says is in the error."""
     done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompilerError(f"the compiler failed: {' '.join(arguments)}\n{done.stderr.strip()}")
 
 
-def shared_library(code: Code, cache: "str | Path | bool" = True) -> Path:
-    """The library of a code, built unless it is in the cache."""
+def build_library(code: Code, cache: "str | Path | bool" = True) -> Path:
+    """Return the path of a code's library, which is built unless it is in the cache."""
     compiler = find_compiler()
     options = [*SAFE, "-std=c99", "-march=native", "-fPIC", "-shared"]
     described = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     files = dict(code.files)
-    files[f"{code.prefix}.c"] += renamed(emit.part("batch.c"), code.prefix)
-    key = content_hash(files, compiler, options, described, _machine())
+    files[f"{code.prefix}.c"] += rename_prefix(emit.read_part("batch.c"), code.prefix)
+    key = content_hash(files, compiler, options, described, _describe_machine())
     folder = storage.cache_folder(cache, "c")
     kept = None if folder is None else folder / f"{key[:32]}.so"
-    if kept is not None and _is_whole(kept):
+    if kept is not None and _is_intact(kept):
         return kept
-    library = _compiled(files, [*compiler, *options, f"{code.prefix}.c", "-o", "solver.so", "-lm"])
+    library = _compile(files, [*compiler, *options, f"{code.prefix}.c", "-o", "solver.so", "-lm"])
     if kept is not None and storage.keep(kept, lambda: _store(kept, library)):
         return kept
     path = Path(tempfile.mkdtemp(prefix="longstep-")) / "solver.so"
@@ -66,7 +69,7 @@ def shared_library(code: Code, cache: "str | Path | bool" = True) -> Path:
     return path
 
 
-def _compiled(files: dict[str, str], command: list[str]) -> bytes:
+def _compile(files: dict[str, str], command: list[str]) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         for name, text in files.items():
             (Path(scratch) / name).write_text(text, encoding="utf-8")
@@ -76,23 +79,23 @@ def _compiled(files: dict[str, str], command: list[str]) -> bytes:
 
 def _store(path: Path, library: bytes) -> None:
     storage.write_bytes(path, library)
-    storage.write_bytes(_digest_of(path), content_hash(library).encode())
+    storage.write_bytes(_locate_digest(path), content_hash(library).encode())
 
 
-def _digest_of(path: Path) -> Path:
+def _locate_digest(path: Path) -> Path:
     return path.with_suffix(".sha256")
 
 
-def _is_whole(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     """Whether the library is there as it was written: loading a damaged one ends the process."""
     try:
-        return content_hash(path.read_bytes()) == _digest_of(path).read_text()
+        return content_hash(path.read_bytes()) == _locate_digest(path).read_text()
     except (OSError, ValueError):
         return False
 
 
-def _machine() -> str:
-    """What -march=native depends on: a cache may be shared between machines."""
+def _describe_machine() -> str:
+    """Return what -march=native depends on: a cache may be shared between machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

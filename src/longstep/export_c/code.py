@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,11 +12,11 @@ from .._util.threads import one_blas_thread
 from ..engine.plan import make_plan
 from . import emit
 from .condensation import Condensation
-from .header import header_source
-from .linear import Linear, linear_system
+from .header import write_header
+from .linear import Linear, factor_system
 from .ordering import METHODS
-from .problem import Generated, Problem, problem_of
-from .source import LEAST_EPS, data_source, has, renamed
+from .problem import Generated, Problem, extract_problem
+from .source import LEAST_EPS, list_features, rename_prefix, write_data
 
 _BYTES = {"real": 0, "uint8_t": 1, "uint16_t": 2, "int32_t": 4}
 # Compilers read static data slowly, and no microcontroller has so much.
@@ -42,17 +41,17 @@ class Code:
 
     @property
     def least_eps(self) -> float:
-        """Tolerances that are both less are refused."""
+        """The least tolerance; two that are both less are refused."""
         return LEAST_EPS[self.precision]
 
     @property
     def factor_bytes(self) -> int:
         """The bytes of one factor."""
-        return self.linear.factors.shape[1] * (8 if self.precision == "double" else 4)
+        return self.linear.factors.shape[1] * emit.REALS[self.precision].width
 
     @property
     def files(self) -> dict[str, str]:
-        """By name."""
+        """The texts by the names of the files."""
         p = self.prefix
         return {f"{p}.h": self.header, f"{p}_data.h": self.data, f"{p}.c": self.source}
 
@@ -70,17 +69,17 @@ class _Single(Generated):
         self.finish = None
         self.proximal = solver.proximal
         guard = solver.plan.safeguard
-        work = self.algorithm.prepare_family(self.family.astype("float32"))
         rule = None if guard is None else guard.rule
+        work = self.algorithm.prepare_family(self.family.astype("float32"))
         self.plan = make_plan(self.algorithm, work, self.schedule, rule, ladder=solver.ladder)
 
     @override
     def content_hash(self) -> str:
-        """The solver's."""
+        """Return the solver's hash."""
         return self._solver.content_hash()
 
 
-def check_prefix(prefix: Any) -> None:
+def check_prefix(prefix: object) -> None:
     """Refuse what cannot begin the names of C functions and files."""
     if not isinstance(prefix, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", prefix) or prefix == "main":
         raise ValueError(
@@ -90,73 +89,80 @@ def check_prefix(prefix: Any) -> None:
 
 
 def write_code(solver: Generated, prefix: str, precision: str, method: str) -> Code:
-    """The C code of a solver; what cannot be written is refused."""
+    """Return the C code of a solver; what cannot be written is refused."""
     check_prefix(prefix)
     if precision not in LEAST_EPS:
         raise ValueError(f"precision must be 'double' or 'float', got {precision!r}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    problem = problem_of(solver if precision == "double" or solver.plan.ladder is None else _Single(solver))
+    if precision == "float" and solver.plan.ladder is not None:
+        solver = _Single(solver)
+    problem = extract_problem(solver)
     if precision == "float":
         problem = dataclasses.replace(problem, finish=None)
     with one_blas_thread():
-        linear = (
-            linear_system(problem, method, precision)
-            if problem.condensed is None
-            else _reduced(problem, problem.condensed, method, precision)
-        )
-    width = 8 if precision == "double" else 4
+        if problem.condensed is None:
+            linear = factor_system(problem, method, precision)
+        else:
+            linear = _factor_condensed(problem, problem.condensed, method, precision)
+    width = emit.REALS[precision].width
     if linear.factors.size * width > _MOST_BYTES:
         raise ValueError(
             f"the factors need {linear.factors.size * width / 2**20:.0f} MiB; C code is written with up to "
             f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
         )
-    algorithm = emit.filled(f"{problem.kind}.c", refine=emit.part("refine.c"), bounds=emit.part("bounds.c"))
-    features = has(problem)
-    source = "\n".join(
-        [
-            f'#include "{prefix}.h"\n\n#include <float.h>\n#include <math.h>\n#include <string.h>\n',
-            '#include "longstep_data.h"\n',
-            emit.kept(algorithm, **features),
-            emit.kept(emit.filled("driver.c", finish=emit.part("finish.c")), **features),
-        ]
-    )
-    data = data_source(problem, linear, precision)
-    ram, result = _memory(problem, width, linear.spare)
+    data = write_data(problem, linear, precision)
+    ram, result = _measure_memory(problem, width, linear.spare)
     return Code(
         problem=problem,
         linear=linear,
         prefix=prefix,
         precision=precision,
-        header=renamed(header_source(problem, precision, LEAST_EPS[precision], linear.spare), prefix),
-        data=renamed(data, prefix),
-        source=renamed(source, prefix),
-        rom=_constants(data, width),
-        text=_code_bytes(data),
+        header=rename_prefix(write_header(problem, precision, LEAST_EPS[precision], linear.spare), prefix),
+        data=rename_prefix(data, prefix),
+        source=rename_prefix(_write_source(problem, prefix), prefix),
+        rom=_count_constants(data, width),
+        text=_estimate_code(data),
         ram=ram,
         result=result,
     )
 
 
-def _constants(data: str, width: int) -> int:
-    """The bytes of all static arrays."""
+def _write_source(problem: Problem, prefix: str) -> str:
+    """Return the steps and the driver, with the features that this problem has."""
+    algorithm = emit.fill_part(
+        f"{problem.kind}.c", refine=emit.read_part("refine.c"), bounds=emit.read_part("bounds.c")
+    )
+    driver = emit.fill_part("driver.c", finish=emit.read_part("finish.c"))
+    features = list_features(problem)
+    return emit.fill_part(
+        "source.c",
+        prefix=prefix,
+        algorithm=emit.select_features(algorithm, **features),
+        driver=emit.select_features(driver, **features).rstrip("\n"),
+    )
+
+
+def _count_constants(data: str, width: int) -> int:
+    """Return the bytes of all static arrays."""
     index = re.search(r"typedef (\w+) index_t;", data)
-    sizes = {**_BYTES, "real": width, "index_t": _BYTES[index.group(1)] if index else 4}
+    assert index is not None
+    sizes = {**_BYTES, "real": width, "index_t": _BYTES[index.group(1)]}
     return sum(sizes[kind] * int(size) for kind, size in re.findall(r"^static const (\w+) \w+\[(\d+)\]", data, re.M))
 
 
-def _code_bytes(data: str) -> int:
-    """About so many bytes of code, by what was measured: loops, written-out products, and functions of blocks."""
+def _estimate_code(data: str) -> int:
+    """Return about the bytes of code, by what was measured: loops, written-out products, and functions of blocks."""
     functions = re.findall(r"^static void (?:forward|backward|scaled)_", data, re.M)
     return 9_000 + 20 * data.count(" * x[") + 500 * len(functions)
 
 
-def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int]:
-    """The bytes of a workspace and of a result."""
-    m = max(problem.constraints, 1)
-    n, rows = (emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0]))
+def _measure_memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int]:
+    """Return the bytes of a workspace and of a result."""
     if problem.condensed is not None:
-        return _condensed_memory(problem, problem.condensed, width, spare_vectors)
+        return _measure_condensed(problem, problem.condensed, width, spare_vectors)
+    m = max(problem.constraints, 1)
+    n, rows = (emit.pad_length(count, width) for count in (problem.n, problem.A.shape[0]))
     spare = 3 * (problem.n if spare_vectors else 1)
     judged = 2 * 9 + 6
     if problem.cones is None:
@@ -179,9 +185,9 @@ def _memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int
     return -(-whole // width) * width, (problem.n + 2 * m + 3) * width + 4 * 4
 
 
-def _condensed_memory(problem: Problem, c: Condensation, width: int, spare_vectors: bool) -> tuple[int, int]:
+def _measure_condensed(problem: Problem, c: Condensation, width: int, spare_vectors: bool) -> tuple[int, int]:
     n, rows, free, inner = (
-        emit.vector_length(count, width) for count in (problem.n, problem.A.shape[0], c.free, c.inner.size)
+        emit.pad_length(count, width) for count in (problem.n, problem.A.shape[0], c.free, c.inner.size)
     )
     state = 2 * free + 4 * inner + 1
     past = max(state, free + inner + n + rows)
@@ -191,15 +197,15 @@ def _condensed_memory(problem: Problem, c: Condensation, width: int, spare_vecto
     integers = 10 + 2 * (problem.rungs is not None)
     kept = (problem.n + 2 * max(problem.constraints, 1) + 3) * width + 4 * 4
     if problem.finish is not None:
-        slots = emit.vector_length(c.slots, width)
+        slots = emit.pad_length(c.slots, width)
         reals += slots * slots + 12 * slots + 3 * inner + 2 * free + state + 9
         integers += 2 * slots + 4
         kept += 2 * 4
     return -(-(reals * width + integers * 4) // width) * width, kept
 
 
-def _reduced(problem: Problem, c: Condensation, method: str, precision: str) -> Linear:
-    """The linear system of the coordinates, and whether steps do without products with P."""
+def _factor_condensed(problem: Problem, c: Condensation, method: str, precision: str) -> Linear:
+    """Return the linear system of the coordinates; it says whether steps do without products with P."""
     others = np.flatnonzero(~problem.equality)
     places = np.searchsorted(others, c.inner)
     system = dataclasses.replace(
@@ -210,7 +216,7 @@ def _reduced(problem: Problem, c: Condensation, method: str, precision: str) -> 
         weights=problem.weights[:, places],
         condensed=None,
     )
-    linear = linear_system(system, method, precision)
+    linear = factor_system(system, method, precision)
     # In single precision what rounding adds to the gradient is too much.
     by_system = c.definite and precision == "double" and linear.refinements == 0
     return dataclasses.replace(linear, by_system=by_system, alone=True)

@@ -4,24 +4,84 @@ import ctypes
 import functools
 import os
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from jaxtyping import PyTree
 from typing_extensions import override
 
 from .._util.hashing import content_hash
+from ..algorithms.base import Algorithm
 from ..engine.budget import Budget, Clock, check_tolerances
 from ..engine.measure import Measure
 from ..engine.solution import INFEASIBLE, History, Solution, Status
 from ..families.point import Point
-from .build import NoCompilerError, shared_library
+from ..schedules.schedule import Schedule
+from .build import NoCompilerError, build_library
 from .code import Code, write_code
 from .inputs import Inputs
-from .library import BAD_INPUT, Library, Slot, Start
+from .library import BAD_INPUT, Library, Settings, Slot, Start
+from .problem import Constrained, Generated
 
 _STATUS = tuple(Status)
+# The x, y and s of starts (N, …), each None where it is absent.
+_Starts: TypeAlias = tuple[np.ndarray | None, ...]
+
+
+class Compilable(Generated, Protocol):
+    """What a compiled solver needs of the solver that it is made from."""
+
+    @property
+    def name(self) -> str:
+        """A few words for tables and figures."""
+        ...
+
+    @property
+    def record(self) -> Mapping[str, object] | None:
+        """What is known of the schedule's training."""
+        ...
+
+    def solve(
+        self,
+        parameter: PyTree,
+        *,
+        warm_start: "Solution | Point | None" = None,
+        eps_abs: float = 1e-4,
+        eps_rel: float = 1e-4,
+        max_iter: int = 10_000,
+        steps: int | None = None,
+        time_limit: float | None = None,
+        check_every: int = 5,
+        eps_infeasible: float | None = None,
+    ) -> Solution:
+        """Solve one instance."""
+        ...
+
+    def solve_batch(
+        self,
+        parameters: PyTree,
+        *,
+        warm_start: "Solution | Point | None" = None,
+        eps_abs: float = 1e-4,
+        eps_rel: float = 1e-4,
+        max_iter: int = 10_000,
+        steps: int | None = None,
+        time_limit: float | None = None,
+        check_every: int = 5,
+        eps_infeasible: float | None = None,
+    ) -> Solution:
+        """Solve many instances."""
+        ...
+
+    def _start(self, warm: "Solution | Point", batch: tuple[int, ...]) -> Point:
+        """Return a warm start as columns, checked."""
+        ...
+
+
+SolverT = TypeVar("SolverT", bound=Compilable)
 
 
 class CompiledSolver:
@@ -32,29 +92,31 @@ class CompiledSolver:
     threads. `code` tells the linear algebra that was chosen and the bytes of constants (ROM) and workspace (RAM).
     """
 
-    def __init__(self, solver: Any, precision: str, method: str, cache: "str | Path | bool"):
+    def __init__(self, solver: Compilable, precision: str, method: str, cache: "str | Path | bool"):
         self.solver = solver
-        self.family = solver.family
         self.precision = precision
         self.code: Code = write_code(solver, "longstep", precision, method)
-        self.library = Library(shared_library(self.code, cache), self.code)
+        family = solver.family
+        assert isinstance(family, Constrained)
+        self.family: Constrained = family
+        self.library = Library(build_library(self.code, cache), self.code)
         self._inputs = Inputs(self.family, self.code.problem, self.library.dtype)
         self._slots: list[Slot] = []
         self._layout = self.family.layout
         self._made_with = (solver, precision, method, cache)
 
     @override
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process is compiled there, or taken from the cache."""
+    def __reduce__(self) -> "tuple[type[CompiledSolver], tuple[Compilable, str, str, str | Path | bool]]":
+        """Pickle what it was made with: a copy in another process is compiled there, or taken from the cache."""
         return CompiledSolver, self._made_with
 
     @property
-    def schedule(self) -> Any:
+    def schedule(self) -> Schedule:
         """The schedule that was compiled."""
         return self.solver.schedule
 
     @property
-    def algorithm(self) -> Any:
+    def algorithm(self) -> Algorithm:
         """The algorithm that was compiled."""
         return self.solver.algorithm
 
@@ -64,7 +126,7 @@ class CompiledSolver:
         return self.code.problem.finish
 
     @property
-    def record(self) -> dict[str, Any] | None:
+    def record(self) -> Mapping[str, object] | None:
         """What is known of the schedule's training."""
         return self.solver.record
 
@@ -74,11 +136,11 @@ class CompiledSolver:
         return f"{self.solver.name}, C, {self.precision}"
 
     def content_hash(self) -> str:
-        """A SHA-256 of the code: all that the iterates depend on, but for the order in which a compiler adds."""
+        """Return a SHA-256 of the code: all that the iterates depend on, but for the order in which a compiler adds."""
         return content_hash("c", self.precision, self.code.files)
 
-    def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
-        """Residuals and objectives of what `solve(…, steps=k)` returns for k = 0, 1, …, `count`, as `Solver.run`.
+    def run(self, parameters: PyTree, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
+        """Return the residuals and objectives of `solve(…, steps=k)` for k = 0, 1, …, `count`, as `Solver.run` does.
 
         Measured in float64 from the points themselves; every k is a solve of its own.
         """
@@ -88,8 +150,8 @@ class CompiledSolver:
         points = [Point.of(s).map(np.transpose) for s in solutions]
         return self._measure(parameters, points, np.asarray(solutions[-1].safeguarded))
 
-    def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
+    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
+        """Return wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
         solution = self.solve_batch(parameters, steps=count)
         return np.full(len(solution), solution.time / len(solution))
 
@@ -99,7 +161,7 @@ class CompiledSolver:
 
     def solve(
         self,
-        parameter: Any,
+        parameter: PyTree,
         *,
         warm_start: "Solution | Point | None" = None,
         eps_abs: float = 1e-4,
@@ -112,29 +174,38 @@ class CompiledSolver:
     ) -> Solution:
         """Solve one instance, as `Solver.solve` does."""
         clock = Clock(time_limit)
-        settings = self._settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
+        settings = self._check_settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
         # Taken and put back in one operation each, so that threads never share one.
         slot = self._slots.pop() if self._slots else Slot(self.library)
         try:
-            slot.set(*settings)
+            slot.set(settings)
             if not self._inputs.load(parameter, slot.parameter):
                 return self.solver.solve(
-                    parameter, warm_start=warm_start, time_limit=time_limit, **_options(settings, steps)
+                    parameter,
+                    warm_start=warm_start,
+                    eps_abs=eps_abs,
+                    eps_rel=eps_rel,
+                    max_iter=max_iter,
+                    steps=steps,
+                    time_limit=time_limit,
+                    check_every=check_every,
+                    eps_infeasible=eps_infeasible,
                 )
             at = None
             if warm_start is not None:
-                at = slot.load_start(warm_start) or self._load_start(warm_start, slot)
+                # What is odd is refused by the solver, or made into what it means.
+                at = slot.load_start(warm_start) or slot.load_start(self.solver._start(warm_start, ()))
             if time_limit is None:
                 self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, at, slot.result_at)
             else:
-                self._timed(slot, at, clock)
-            return self._solution(slot, parameter, clock)
+                self._solve_timed(slot, at, clock)
+            return self._read_solution(slot, parameter, clock)
         finally:
             self._slots.append(slot)
 
     def solve_batch(
         self,
-        parameters: Any,
+        parameters: PyTree,
         *,
         warm_start: "Solution | Point | None" = None,
         eps_abs: float = 1e-4,
@@ -146,48 +217,56 @@ class CompiledSolver:
         eps_infeasible: float | None = None,
         threads: int | None = None,
     ) -> Solution:
-        """Solve many instances, as `Solver.solve_batch` does, on so many `threads` (by default one a core).
+        """Solve many instances, as `Solver.solve_batch` does, on `threads` threads, by default one a core.
 
         A time limit is for the whole batch; instances that it leaves no time for keep their start.
         """
         clock = Clock(time_limit)
-        settings = self._settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
-        values = self._inputs.batch(parameters)
+        settings = self._check_settings(eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
+        values = self._inputs.stack(parameters)
         if values is None:
             return self.solver.solve_batch(
-                parameters, warm_start=warm_start, time_limit=time_limit, **_options(settings, steps)
+                parameters,
+                warm_start=warm_start,
+                eps_abs=eps_abs,
+                eps_rel=eps_rel,
+                max_iter=max_iter,
+                steps=steps,
+                time_limit=time_limit,
+                check_every=check_every,
+                eps_infeasible=eps_infeasible,
             )
         count = len(values)
         if count == 0:
             raise ValueError("the batch is empty")
-        start = [None] * 3 if warm_start is None else self._starts(warm_start, count)
+        starts = self._load_starts(warm_start, count)
         results = np.zeros((count, self.library.result_bytes), np.uint8)
         clock.start()
 
-        def piece(first: int, last: int) -> None:
+        def solve_piece(first: int, last: int) -> None:
             slot = Slot(self.library)
-            slot.set(*settings)
+            slot.set(settings)
             if time_limit is None:
-                at = [None if a is None else a[first:].ctypes.data for a in (values, *start, results)]
+                at = [None if a is None else a[first:].ctypes.data for a in (values, *starts, results)]
                 self.library.solve_many(slot.work, slot.settings_at, int(last - first), *at)
                 return
             for k in range(first, last):
                 slot.parameter[:] = values[k]
-                one = None if start[0] is None else Start.of(*(None if a is None else a[k] for a in start))
-                self._timed(slot, None if one is None else ctypes.addressof(one), clock)
+                start = _pick_start(starts, k)
+                self._solve_timed(slot, _locate(start), clock)
                 results[k] = slot.result
 
         workers = min(threads or os.cpu_count() or 1, count)
-        # More pieces than threads, because instances may take very different numbers of steps.
-        edges = np.linspace(0, count, (min(count, 8 * workers) if workers > 1 else 1) + 1).astype(int)
         if workers == 1:
-            piece(0, count)
+            solve_piece(0, count)
         else:
+            # More pieces than threads, because instances may take very different numbers of steps.
+            edges = np.linspace(0, count, min(count, 8 * workers) + 1).astype(int)
             with ThreadPoolExecutor(workers, thread_name_prefix="longstep") as pool:
-                list(pool.map(piece, edges[:-1], edges[1:]))
-        return self._solutions(results, values, start, settings, parameters, clock)
+                list(pool.map(solve_piece, edges[:-1], edges[1:]))
+        return self._read_solutions(results, values, starts, settings, parameters, clock)
 
-    def _settings(
+    def _check_settings(
         self,
         eps_abs: float,
         eps_rel: float,
@@ -196,9 +275,9 @@ class CompiledSolver:
         check_every: int,
         steps: int | None,
         time_limit: float | None,
-    ) -> tuple[float, float, float, int, int, int]:
-        """What the C code takes, checked as the solver checks it."""
-        count = Budget(max_iter, steps, time_limit).max_iter
+    ) -> Settings:
+        """Return what the C code takes, checked as the solver checks it."""
+        budget = Budget(max_iter, steps, time_limit)
         eps = self.code.problem.eps_infeasible if eps_infeasible is None else eps_infeasible
         check_tolerances(eps_abs, eps_rel, eps, check_every)
         least = self.code.least_eps
@@ -207,10 +286,11 @@ class CompiledSolver:
                 f"eps_abs = {eps_abs:g} and eps_rel = {eps_rel:g} are both less than {least:g}, which single precision "
                 'does not reach. Loosen one of them, or use precision="double"'
             )
-        return eps_abs, eps_rel, eps, count, check_every, -1 if steps is None else count
+        exactly = budget.max_iter if budget.fixed else -1
+        return Settings(eps_abs, eps_rel, eps, budget.max_iter, check_every, exactly)
 
-    def _timed(self, slot: Slot, start: int | None, clock: Clock) -> None:
-        """A solve in chunks of steps that are short against any sensible limit, with a look at the clock between."""
+    def _solve_timed(self, slot: Slot, start: int | None, clock: Clock) -> None:
+        """Solve in chunks of steps that are short against any sensible limit, with a look at the clock between."""
         library = self.library
         settings = slot.settings
         clock.start()
@@ -222,27 +302,30 @@ class CompiledSolver:
             left -= chunk
         library.finish(slot.work, slot.settings_at, slot.result_at)
 
-    def _load_start(self, warm: "Solution | Point", slot: Slot) -> Any:
-        """Refuse a start as the solver does, or take what it makes of it."""
-        return slot.load_start(self.solver._start(warm, ()))
-
-    def _starts(self, warm: "Solution | Point", count: int) -> list[np.ndarray | None]:
+    def _load_starts(self, warm: "Solution | Point | None", count: int) -> _Starts:
+        """Return the starts of a batch in this precision, checked by the solver."""
+        if warm is None:
+            return None, None, None
         point = self.solver._start(warm, (count,))
         dtype = self.library.dtype
         # The solver has instances on the last axis.
-        return [None if a is None else np.ascontiguousarray(a.T, dtype) for a in (point.x, point.y, point.s)]
+        parts = (point.x, point.y, point.s)
+        return tuple(None if a is None else np.ascontiguousarray(a.T, dtype) for a in parts)
 
-    def _solution(self, slot: Slot, parameter: Any, clock: Clock) -> Solution:
+    def _read_solution(self, slot: Slot, parameter: PyTree, clock: Clock) -> Solution:
+        """Return what the slot's last solve ended with."""
         status, iterations, safeguarded, outside, *more = slot.integers.tolist()
         if status == BAD_INPUT:
-            raise self._inputs.refusal(self.family.single(parameter))
+            raise self._inputs.explain_refusal(self.family.single(parameter))
         x, y, s, rest = self.library.cuts
         out = slot.reals.copy()
         objective, primal, dual = out[rest:].tolist()
-        ray_x, ray_y = self._rays(slot, status) if status in INFEASIBLE else (None, None)
+        ray_x = ray_y = None
+        if status in INFEASIBLE:
+            ray_x, ray_y = self._read_rays(slot, status)
         seen = self.solver.seen
         if seen is not None and not self.code.problem.mapped:
-            outside = seen.outside(self.family.take(self.family.encode(self.family.single(parameter)), 0))
+            outside = bool(seen.outside(self.family.encode(self.family.single(parameter)))[0])
         return Solution(
             out[x],
             out[y],
@@ -261,22 +344,30 @@ class CompiledSolver:
             self._layout,
         )
 
-    def _rays(self, slot: Slot, status: int) -> tuple[np.ndarray, np.ndarray]:
-        """The certificate of the slot's last solve, and NaN for the other one."""
+    def _read_rays(self, slot: Slot, status: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the certificate of the slot's last solve, and NaN for the other one."""
         x = np.zeros(self.library.n, self.library.dtype)
         y = np.zeros(self.library.rows, self.library.dtype)
         self.library.ray(slot.work, x.ctypes.data, y.ctypes.data)
-        (y if status == Status.DUAL_INFEASIBLE else x)[:] = np.nan
+        absent = y if status == Status.DUAL_INFEASIBLE else x
+        absent[:] = np.nan
         return x, y[: self.library.m]
 
-    def _solutions(
-        self, results: np.ndarray, values: np.ndarray, start: list, settings: tuple, parameters: Any, clock: Clock
+    def _read_solutions(
+        self,
+        results: np.ndarray,
+        values: np.ndarray,
+        starts: _Starts,
+        settings: Settings,
+        parameters: PyTree,
+        clock: Clock,
     ) -> Solution:
+        """Return what the solves of a batch ended with."""
         reals, integers = self.library.split(results)
         status, iterations, safeguarded, outside, *more = (np.ascontiguousarray(a) for a in integers.T)
         wrong = np.flatnonzero(status == BAD_INPUT)
         if wrong.size:
-            raise self._inputs.refusal(self.family.select(self.family.vectors(parameters), wrong[:1]))
+            raise self._inputs.explain_refusal(self.family.select(self.family.vectors(parameters), wrong[:1]))
         x, y, s, rest = self.library.cuts
         ray_x = ray_y = None
         infeasible = np.flatnonzero(np.isin(status, INFEASIBLE))
@@ -284,14 +375,13 @@ class CompiledSolver:
             shapes = (len(status), self.library.n), (len(status), self.library.m)
             ray_x, ray_y = (np.full(shape, np.nan, self.library.dtype) for shape in shapes)
             slot = Slot(self.library)
-            slot.set(*settings)
+            slot.set(settings)
             # The workspace had other instances since; these few are solved again.
-            for k in infeasible:
+            for k in infeasible.tolist():
                 slot.parameter[:] = values[k]
-                one = None if start[0] is None else Start.of(*(None if a is None else a[k] for a in start))
-                at = None if one is None else ctypes.addressof(one)
-                self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, at, slot.result_at)
-                ray_x[k], ray_y[k] = self._rays(slot, int(status[k]))
+                start = _pick_start(starts, k)
+                self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, _locate(start), slot.result_at)
+                ray_x[k], ray_y[k] = self._read_rays(slot, int(status[k]))
         seen = self.solver.seen
         if seen is not None and not self.code.problem.mapped:
             outside = seen.outside(self.family.encode(self.family.vectors(parameters)))
@@ -318,8 +408,8 @@ class CompiledSolver:
         return f"CompiledSolver({self.solver!r}, {self.precision}, {self.code.linear.words})"
 
 
-def compile_solver(solver: Any, backend: str, precision: str, method: str) -> Any:
-    """`Solver.compile`."""
+def compile_solver(solver: SolverT, backend: str, precision: str, method: str) -> CompiledSolver | SolverT:
+    """Return a solver in C, as `Solver.compile` does; without a compiler the solver itself, with a warning."""
     if backend != "c":
         raise ValueError(f"the only backend is 'c', got {backend!r}")
     try:
@@ -329,14 +419,13 @@ def compile_solver(solver: Any, backend: str, precision: str, method: str) -> An
         return solver
 
 
-def _options(settings: tuple, steps: int | None) -> dict[str, Any]:
-    """The settings as the solver takes them."""
-    eps_abs, eps_rel, eps_infeasible, count, check_every, _ = settings
-    rest = {"max_iter": count} if steps is None else {"steps": count}
-    return {
-        "eps_abs": eps_abs,
-        "eps_rel": eps_rel,
-        "eps_infeasible": eps_infeasible,
-        "check_every": check_every,
-        **rest,
-    }
+def _pick_start(starts: _Starts, k: int) -> Start | None:
+    """Return the start of instance k; None where there is none."""
+    if starts[0] is None:
+        return None
+    return Start.of(*(None if a is None else a[k] for a in starts))
+
+
+def _locate(start: Start | None) -> int | None:
+    """Return the address of a start, which must be kept as long as it is used; None for none."""
+    return None if start is None else ctypes.addressof(start)

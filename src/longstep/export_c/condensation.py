@@ -2,16 +2,16 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..families.elimination import small_shift, solutions
 from .factors import factorize_blocks
-from .ordering import LANES, choose_blocks, columns_alone
+from .ordering import LANES, choose_method, order_columns
 from .products import product_cost
 
 # Coordinates are taken as long as the change to them is not worse conditioned than this.
@@ -32,6 +32,45 @@ _ROUNDING = 1e-13
 # beyond the second one.
 _WELL = 1e5
 _VERY_WELL = 1e2
+
+
+class Program(Protocol):
+    """A quadratic program in all its unknowns and rows, in equilibrated units."""
+
+    @property
+    def P(self) -> sp.csr_array:
+        """Return the quadratic term."""
+        ...
+
+    @property
+    def A(self) -> sp.csr_array:
+        """Return the rows."""
+        ...
+
+    @property
+    def d(self) -> Float[np.ndarray, " n"]:
+        """Return the units of the unknowns."""
+        ...
+
+    @property
+    def e(self) -> Float[np.ndarray, " rows"]:
+        """Return the units of the rows."""
+        ...
+
+    @property
+    def c(self) -> float:
+        """Return the unit of the objective."""
+        ...
+
+    @property
+    def equality(self) -> Bool[np.ndarray, " rows"]:
+        """Tell which rows are equalities."""
+        ...
+
+    @property
+    def data(self) -> "dict[str, Vector]":
+        """Return q, l and u."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +140,7 @@ class Condensation:
             return 0.0
         pattern = sp.csr_array(sp.eye_array(self.free) + abs(sp.csr_array(self.P)) + _gram_pattern(self.A))
         rows = sp.csr_array(self.A[self.alike :] if self.multiplies_apart else self.A)
-        step = choose_blocks(pattern, "auto", LANES["double"]).cost + product_cost(rows) + product_cost(rows.T.tocsr())
+        step = choose_method(pattern, "auto", LANES["double"]).cost + product_cost(rows) + product_cost(rows.T.tocsr())
         look = product_cost(sp.csr_array(self.N)) + product_cost(sp.csr_array(self.P))
         load = sum(product_cost(vector.matrix) for vector in self.data.values())
         return _STEPS * step + _LOOKS * look + load
@@ -122,8 +161,8 @@ class Condensation:
         rows = alone[first]
         return sp.csr_array((1 / self.N[rows, found], (found, rows)), shape=self.N.T.shape)
 
-    def ordered(self, order: Int[np.ndarray, " v"]) -> "Condensation":
-        """The same with the coordinates in another order."""
+    def reorder(self, order: Int[np.ndarray, " v"]) -> "Condensation":
+        """Return the same with the coordinates in another order."""
         if (order == np.arange(self.free)).all():
             return self
         A = self.A[:, order]
@@ -134,7 +173,7 @@ class Condensation:
             rows = np.concatenate([order, np.arange(self.free, len(A))])
             A = A[rows]
             inner = inner[rows]
-            level = _rows(level, rows)
+            level = _take_rows(level, rows)
             alike = self.alike
         return dataclasses.replace(
             self,
@@ -143,11 +182,11 @@ class Condensation:
             A=A,
             inner=inner,
             alike=alike,
-            data={**self.data, "cost": _rows(self.data["cost"], order), "level": level},
+            data={**self.data, "cost": _take_rows(self.data["cost"], order), "level": level},
         )
 
 
-def _rows(vector: Vector, rows: np.ndarray) -> Vector:
+def _take_rows(vector: Vector, rows: np.ndarray) -> Vector:
     return Vector(vector.offset[rows], sp.csr_array(vector.matrix[rows]), vector.scale[rows])
 
 
@@ -160,7 +199,7 @@ class _Basis(NamedTuple):
     taken: Int[np.ndarray, " t"]
 
 
-def condense(problem: Any) -> Condensation:
+def condense(problem: Program) -> Condensation:
     """Choose coordinates and orders for a problem in all its unknowns and rows: the cheapest of some."""
     P = problem.P.toarray()
     A = problem.A.toarray()
@@ -171,10 +210,12 @@ def condense(problem: Any) -> Condensation:
     N, Y = solutions(E)
     apart = None if N.shape[1] + len(E) == len(P) else np.eye(len(E)) - E @ Y
     definite = small_shift(N.T @ P @ N, C @ N) == 0
-    order, normal = _normal(E) if apart is None and len(E) else (np.arange(len(E)), None)
+    order = np.arange(len(E))
+    normal = None
+    if apart is None and len(E):
+        order, normal = _factor_normal(E)
     E = E[order]
     Y = Y[:, order]
-    apart = None if apart is None else apart[order][:, order]
     equalities = equalities[order]
     # Where the shift is needed it is one of these coordinates, and rounding stays, as all that keeps directions apart.
     bases = [_Basis(N, Y, np.zeros(0, int))]
@@ -189,14 +230,15 @@ def condense(problem: Any) -> Condensation:
         N, S, taken = basis
         inner = np.concatenate([taken, np.setdiff1d(np.arange(len(C)), taken)]).astype(int)
         rows = C[inner] @ N
-        rows = _trimmed(rows) if definite else rows
-        rows[: taken.size] = np.eye(N.shape[1])[: taken.size]
         reduced = N.T @ P @ N
-        reduced = _trimmed(reduced) if definite else reduced
+        if definite:
+            rows = _trim(rows)
+            reduced = _trim(reduced)
+        rows[: taken.size] = np.eye(N.shape[1])[: taken.size]
         data = {
-            "still": _mapped([(S, l, equalities)]),
-            "cost": _mapped([(N.T, q, np.arange(len(P))), (N.T @ P @ S, l, equalities)]),
-            "level": _mapped([(C[inner] @ S, l, equalities)]),
+            "still": _combine([(S, l, equalities)]),
+            "cost": _combine([(N.T, q, np.arange(len(P))), (N.T @ P @ S, l, equalities)]),
+            "level": _combine([(C[inner] @ S, l, equalities)]),
         }
         return Condensation(
             N=N,
@@ -211,40 +253,43 @@ def condense(problem: Any) -> Condensation:
             apart=apart,
             least=S is Y or not len(E),
             data=data,
-            bounds=_bounds(problem, N, P, Y, C[inner], equalities, others[inner]),
+            bounds=_bound_directions(problem, N, P, Y, C[inner], equalities, others[inner]),
         )
 
     return min(map(make, bases), key=lambda made: made.cost)
 
 
 def _trim_basis(basis: _Basis) -> _Basis:
-    return basis._replace(N=_trimmed(basis.N))
+    return basis._replace(N=_trim(basis.N))
 
 
 def _row_bases(N: np.ndarray, Y: np.ndarray, C: np.ndarray) -> list[_Basis]:
-    """Bases in which the values of as many inequalities as are independent are coordinates, by some choices of them."""
+    """Return bases whose coordinates are the values of as many inequalities as are independent, by some choices."""
     A = C @ N
-    _, R, pivots = scipy.linalg.qr(A.T, mode="economic", pivoting=True) if A.size else (None, np.zeros((0, 0)), [])
+    if not A.size:
+        return []
+    _, R, pivots = scipy.linalg.qr(A.T, mode="economic", pivoting=True)
     sizes = np.abs(np.diag(R))
     rank = int((sizes > 1e-9 * sizes.max(initial=0.0)).sum())
     backward = np.arange(len(A))[::-1]
     forward = np.arange(len(A))
     bases = []
-    for rows in (np.asarray(pivots, int)[:rank], _independent(A, backward, rank), _independent(A, forward, rank)):
+    choices = [np.asarray(pivots, int)[:rank], *(_choose_independent(A, order, rank) for order in (backward, forward))]
+    for rows in choices:
         if rows.size == 0 or np.linalg.cond(A[rows]) > _CONDITION:
             continue
         T = np.hstack([np.linalg.pinv(A[rows]), scipy.linalg.null_space(A[rows])])
-        bases.append(_Basis(_trimmed(N @ T), Y, rows))
+        bases.append(_Basis(_trim(N @ T), Y, rows))
     return bases
 
 
 def _sparse_bases(E: np.ndarray, C: np.ndarray, P: np.ndarray) -> list[_Basis]:
-    """The basis whose coordinates are the unknowns that are left when every equality gives one of them, those by which
+    """Return the basis whose coordinates are the unknowns that are left when every equality gives one, that by which
     fewest entries arise (Markowitz 1957); none where that is ill conditioned or takes long."""
     e, n = E.shape
     if e * e * n > _MOST_OPERATIONS:
         return []
-    given = _given_unknowns(E, np.count_nonzero(C, axis=0) + np.count_nonzero(P, axis=0))
+    given = _choose_given(E, np.count_nonzero(C, axis=0) + np.count_nonzero(P, axis=0))
     free = np.setdiff1d(np.arange(n), given)
     if not 0 < e == given.size < n or np.linalg.cond(E[:, given]) > _CONDITION:
         return []
@@ -255,12 +300,12 @@ def _sparse_bases(E: np.ndarray, C: np.ndarray, P: np.ndarray) -> list[_Basis]:
         return []
     S = np.zeros((n, e))
     S[given] = np.linalg.inv(E[:, given])
-    return [_Basis(_trimmed(N), _trimmed(S), np.zeros(0, int))]
+    return [_Basis(_trim(N), _trim(S), np.zeros(0, int))]
 
 
-def _given_unknowns(E: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """For each equality in turn, by elimination, the unknown that it gives: that which has the fewest entries beside
-    those of its equality. `entries` are those that each unknown has elsewhere. Fewer where equalities are dependent."""
+def _choose_given(E: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Return the unknowns that the equalities give, one each, by elimination: those by which fewest entries arise.
+    `entries` counts what each unknown has elsewhere. They are fewer than the equalities where these are dependent."""
     left = E / np.maximum(np.abs(E).max(axis=1, initial=0.0, keepdims=True), np.finfo(float).tiny)
     waiting = np.ones(len(E), bool)
     given = []
@@ -288,8 +333,8 @@ def _gram_pattern(A: np.ndarray) -> sp.csr_array:
     return sp.csr_array(pattern.T @ pattern)
 
 
-def _independent(A: np.ndarray, order: np.ndarray, rank: int) -> np.ndarray:
-    """Rows in this order, each of which is well apart from the span of those before it."""
+def _choose_independent(A: np.ndarray, order: np.ndarray, rank: int) -> np.ndarray:
+    """Return `rank` rows in this order, each well apart from the span of those before it; none if there are fewer."""
     taken = []
     basis = np.zeros((0, A.shape[1]))
     for row in order:
@@ -299,16 +344,18 @@ def _independent(A: np.ndarray, order: np.ndarray, rank: int) -> np.ndarray:
         if len(taken) < rank and size > 1e-2 * np.linalg.norm(A[row]) > 0:
             taken.append(row)
             basis = np.vstack([basis, left / size])
-    return np.sort(np.array(taken, int)) if len(taken) == rank else np.zeros(0, int)
+    if len(taken) < rank:
+        return np.zeros(0, int)
+    return np.sort(np.array(taken, int))
 
 
-def _normal(E: np.ndarray) -> tuple[np.ndarray, Normal | None]:
-    """The order of the equalities and the factor of EE'; none where it would lose too many digits."""
+def _factor_normal(E: np.ndarray) -> tuple[np.ndarray, Normal | None]:
+    """Return the order of the equalities and the factor of EE'; no factor where it would lose too many digits."""
     condition = np.linalg.cond(E)
     if condition > _WELL:
         return np.arange(len(E)), None
     pattern = sp.csr_array(abs(sp.csr_array(E)) @ abs(sp.csr_array(E)).T)
-    blocks = columns_alone(pattern)
+    blocks = order_columns(pattern)
     order = blocks.order
     pieces = factorize_blocks((E @ E.T)[order][:, order], blocks)
     first = np.cumsum([0, *(rows.size for rows in blocks.rows)])
@@ -321,31 +368,43 @@ def _normal(E: np.ndarray) -> tuple[np.ndarray, Normal | None]:
     )
 
 
-def _mapped(terms: list[tuple[np.ndarray, Vector, np.ndarray]]) -> Vector:
-    """The sum of matrix·(places of a datum), as an affine function of the parameter."""
+def _combine(terms: list[tuple[np.ndarray, Vector, np.ndarray]]) -> Vector:
+    """Return the sum of matrix·(places of a datum), as an affine function of the parameter."""
     each = [matrix @ np.where(np.isfinite(v.offset[at]), v.offset[at], 0.0) for matrix, v, at in terms]
     offset = np.sum(each, axis=0)
-    matrix = sum(_trimmed(matrix @ v.matrix[at].toarray()) for matrix, v, at in terms)
+    matrix = sum(_trim(matrix @ v.matrix[at].toarray()) for matrix, v, at in terms)
     return Vector(offset, sp.csr_array(matrix), np.ones(len(offset)))
 
 
-def _bounds(problem: Any, N: np.ndarray, P: np.ndarray, Y: np.ndarray, C: np.ndarray, eq: Any, inner: Any) -> dict:
-    """So large, in the user's units, is at most what v and y of size one give; and N'(a slope) for a slope of one."""
+def _bound_directions(
+    problem: Program,
+    N: np.ndarray,
+    P: np.ndarray,
+    Y: np.ndarray,
+    C: np.ndarray,
+    equalities: np.ndarray,
+    inner: np.ndarray,
+) -> dict[str, float]:
+    """Return norms in the user's units: of what v and y of size one give at most, and of N'(a slope of size one)."""
     d = problem.d
     e = problem.e
-    sums = lambda M: float(np.abs(M).sum(axis=1).max(initial=0.0))  # noqa: E731
+    rows = e[equalities][:, None]
+
+    def sums(M: np.ndarray) -> float:
+        return float(np.abs(M).sum(axis=1).max(initial=0.0))
+
     return {
         "W_OF_V": sums(d[:, None] * N),
-        "DUAL_OF_V": sums(e[eq][:, None] * (Y.T @ P @ N)),
-        "DUAL_OF_Y": max(sums(e[eq][:, None] * (Y.T @ C.T)), float(e[inner].max(initial=0.0))),
+        "DUAL_OF_V": sums(rows * (Y.T @ P @ N)),
+        "DUAL_OF_Y": max(sums(rows * (Y.T @ C.T)), float(e[inner].max(initial=0.0))),
         "FREE_OF_SLOPE": sums(N.T * d),
         "SLOPE_OF_V": sums((P @ N) / (d * problem.c)[:, None]),
     }
 
 
-def _trimmed(matrix: np.ndarray) -> np.ndarray:
+def _trim(matrix: np.ndarray) -> np.ndarray:
     return np.where(np.abs(matrix) > _ROUNDING * np.abs(matrix).max(initial=0.0), matrix, 0.0)
 
 
-def _entries(matrix: np.ndarray) -> int:
-    return int(np.count_nonzero(_trimmed(matrix)))
+def _count_entries(matrix: np.ndarray) -> int:
+    return int(np.count_nonzero(_trim(matrix)))

@@ -1,35 +1,71 @@
 """Numbers as C: static arrays that compile to the very same values."""
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from string import Template
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 # Shorter vectors stay as they are: on small machines memory counts more.
 _LONG = 64
 _LINE = 64
 
 
-def vector_length(count: int, width: int) -> int:
-    """Numbers that a vector of the workspace has room for: whole cache lines where it is long, and at least one."""
+@dataclass(frozen=True)
+class Real:
+    """A type of real numbers in C: its NumPy type, how literals and functions of libm end, how its limits begin."""
+
+    dtype: np.dtype
+    suffix: str
+    limits: str
+
+    @property
+    def width(self) -> int:
+        """Return the bytes of one number."""
+        return self.dtype.itemsize
+
+    @property
+    def epsilon(self) -> float:
+        """Return the distance from one to the next number."""
+        return float(np.finfo(self.dtype).eps)
+
+    @property
+    def tiny(self) -> float:
+        """Return the smallest number that has all its digits."""
+        return float(np.finfo(self.dtype).tiny)
+
+
+# By the name of a precision, which is that of the type in C.
+REALS = {
+    "double": Real(np.dtype(np.float64), "", "DBL"),
+    "float": Real(np.dtype(np.float32), "f", "FLT"),
+}
+
+
+def pad_length(count: int, width: int) -> int:
+    """Return the numbers that a vector of the workspace has room for: at least one, and whole cache lines if long."""
+    if count < _LONG:
+        return max(count, 1)
     lanes = _LINE // width
-    return max(count, 1) if count < _LONG else -(-count // lanes) * lanes
+    return -(-count // lanes) * lanes
 
 
-def part(name: str) -> str:
-    """One of the C source parts of this package."""
+@functools.cache
+def read_part(name: str) -> str:
+    """Return the text of one of the C source parts of this package."""
     return resources.files("longstep.export_c").joinpath("c", name).read_text(encoding="utf-8")
 
 
-def filled(name: str, **values: Any) -> str:
-    """A part whose `${placeholders}` are given values, all of them; `$$` is a dollar."""
-    return Template(part(name)).substitute(values)
+def fill_part(part: str, /, **values: object) -> str:
+    """Return a part whose `${placeholders}` have these values, all of them; `$$` is a dollar."""
+    return Template(read_part(part)).substitute(values)
 
 
-def kept(text: str, **has: bool) -> str:
-    """The text without what is for others: `#if NAME`, `#else` and `#endif` of these names are decided here.
+def select_features(text: str, **has: bool) -> str:
+    """Return the text without what is for others: `#if NAME`, `#else` and `#endif` of these names are decided here.
 
     A solver that lacks something then has no trace of it in its code.
     """
@@ -56,30 +92,50 @@ def kept(text: str, **has: bool) -> str:
     return "".join(lines)
 
 
+def defines(values: Mapping[str, object]) -> str:
+    """Return a `#define` for each name, without a line end after the last."""
+    return "\n".join(f"#define {name} {value}" for name, value in values.items())
+
+
 def number(value: float, precision: str) -> str:
-    """A literal of that precision: the shortest that reads back to the same number."""
-    value = float(np.float32(value)) if precision == "float" else float(value)
-    if np.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    text = str(np.float32(value)) if precision == "float" else repr(value)
-    text = text if any(c in text for c in ".en") else f"{text}.0"
-    return f"{text}f" if precision == "float" else text
+    """Return a literal of that precision: the shortest that reads back to the same number."""
+    return _literal(str(REALS[precision].dtype.type(value)), precision)
+
+
+def numbers(values: Mapping[str, float], precision: str) -> dict[str, str]:
+    """Return the literals of named numbers."""
+    return {name: number(value, precision) for name, value in values.items()}
 
 
 def reals(name: str, values: Iterable[float], precision: str) -> str:
-    """A static array of real numbers."""
-    array = np.asarray(values if isinstance(values, np.ndarray) else list(values), np.float64).ravel()
-    if precision == "float":
-        texts = [f"{t}f" if ("." in t or "e" in t) else f"{t}.0f" for t in map(str, array.astype(np.float32))]
-    else:
-        texts = list(map(repr, array.tolist()))
-    texts = [t if "inf" not in t else ("-INFINITY" if t[0] == "-" else "INFINITY") for t in texts]
-    return _array("real", name, texts)
+    """Return a static array of real numbers."""
+    if not isinstance(values, np.ndarray):
+        values = np.array(list(values), np.float64)
+    array = np.asarray(values, np.float64).ravel()
+    rounded = array.astype(REALS[precision].dtype)
+    if precision == "double":
+        # Python's own numbers are written several times as fast as NumPy's.
+        rounded = array.tolist()
+    return _array("real", name, [_literal(text, precision) for text in map(str, rounded)])
 
 
-def integers(kind: str, name: str, values: Any) -> str:
-    """A static array of integers."""
+def integers(kind: str, name: str, values: ArrayLike) -> str:
+    """Return a static array of integers."""
     return _array(kind, name, list(map(str, np.asarray(values, int).ravel().tolist())))
+
+
+def index_type(largest: int) -> str:
+    """Return the smallest type that holds indices up to this one."""
+    return "uint16_t" if largest < 2**16 else "int32_t"
+
+
+def _literal(text: str, precision: str) -> str:
+    """Return the literal of a number that Python writes like this."""
+    if "inf" in text:
+        return "-INFINITY" if text.startswith("-") else "INFINITY"
+    if not any(c in text for c in ".en"):
+        text = f"{text}.0"
+    return text + REALS[precision].suffix
 
 
 def _array(kind: str, name: str, texts: Sequence[str]) -> str:
@@ -95,8 +151,3 @@ def _array(kind: str, name: str, texts: Sequence[str]) -> str:
     lines.append(line)
     body = "\n".join(f"    {each.rstrip()}" for each in lines)
     return f"static const {kind} {name}[{len(texts)}] = {{\n{body}\n}};\n"
-
-
-def index_type(largest: int) -> str:
-    """The smallest type that holds indices up to this one."""
-    return "uint16_t" if largest < 2**16 else "int32_t"

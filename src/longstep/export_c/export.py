@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from .._util import storage
 from .._util.storage import FileFormatError
@@ -16,10 +16,22 @@ from .._util.version import __version__
 from .build import SAFE, find_compiler, run_compiler
 from .code import Code, check_prefix, write_code
 from .problem import Generated
-from .texts import SURROUNDINGS, surroundings
+from .texts import SURROUNDINGS, write_surroundings
 
 _MANIFEST = "manifest.json"
 _VERSION = 1
+
+
+class _Fields(TypedDict):
+    """What a manifest says of the code, besides its files; the fields of `Export` of these names."""
+
+    prefix: str
+    precision: str
+    method: str
+    factors: int
+    rom: int
+    ram: int
+    result: int
 
 
 @dataclass(frozen=True)
@@ -43,10 +55,10 @@ class Export:
 
     @staticmethod
     def open(folder: "str | Path") -> "Export":
-        """An export folder, checked: a file that is missing or was changed is refused."""
+        """Return the export of a folder; one in which a file is missing or was changed is refused."""
         folder = Path(folder)
-        fields = _read_manifest(folder)
-        export = Export(folder=folder, files=tuple(fields["hashes"]), **fields)
+        fields, hashes = _read_manifest(folder)
+        export = Export(folder=folder, files=tuple(hashes), hashes=hashes, **fields)
         export.check()
         return export
 
@@ -58,7 +70,7 @@ class Export:
             if not path.is_file():
                 raise FileFormatError(f"{self.folder} is damaged: {name} is missing. Export it again")
             contents[name] = path.read_bytes()
-            if _digest(contents[name]) != stated:
+            if _hash_bytes(contents[name]) != stated:
                 raise FileFormatError(
                     f"{self.folder} is damaged: {name} was changed since it was written. Export it again, or build "
                     "your own version with the Makefile"
@@ -72,7 +84,7 @@ class Export:
         program = self.folder / f"{self.prefix}_example"
         sources = [f"./{self.prefix}.c", "./main.c"]
         with tempfile.TemporaryDirectory() as scratch:
-            for name in own_files(self.prefix):
+            for name in _list_sources(self.prefix):
                 (Path(scratch) / name).write_bytes(contents[name])
             run_compiler([*command, "-std=c99", *options, *sources, "-lm", "-o", program.name], Path(scratch))
             shutil.copy(Path(scratch) / program.name, program)
@@ -108,11 +120,12 @@ def generate_c(
     folder = Path(folder)
     _check_folder(folder, overwrite)
     code = write_code(solver, prefix, precision, method)
-    files = {**code.files, **surroundings(code, solver.content_hash(), __version__)}
-    hashes = {name: _digest(text.encode()) for name, text in files.items()}
-    fields = _fields(code)
-    for name in _read_manifest(folder)["hashes"] if folder.is_dir() and os.listdir(folder) else ():
-        (folder / name).unlink(missing_ok=True)  # plain names, of this folder
+    files = {**code.files, **write_surroundings(code, solver.content_hash(), __version__)}
+    hashes = {name: _hash_bytes(text.encode()) for name, text in files.items()}
+    fields = _describe_code(code)
+    if folder.is_dir() and os.listdir(folder):
+        for name in _read_manifest(folder)[1]:
+            (folder / name).unlink(missing_ok=True)  # plain names, of this folder
     for name, text in files.items():
         storage.write_bytes(folder / name, text.encode())
     document = {"longstep": "c", "version": _VERSION, "made_by": f"longstep {__version__}"}
@@ -122,7 +135,7 @@ def generate_c(
     return Export(folder=folder, files=tuple(files), hashes=hashes, **fields)
 
 
-def _fields(code: Code) -> dict[str, Any]:
+def _describe_code(code: Code) -> _Fields:
     return {
         "prefix": code.prefix,
         "precision": code.precision,
@@ -148,16 +161,24 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
         raise ValueError(f"{folder} has an export already; overwrite=True (--overwrite) replaces it")
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Path) -> tuple[_Fields, dict[str, str]]:
+    """Return what a folder's manifest says of the code, and the hashes of the files by name."""
     path = folder / _MANIFEST
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["longstep"] != "c" or document["version"] > _VERSION:
             raise FileFormatError(f"{path} is of another kind or of a newer longstep")
-        fields = {name: document[name] for name in ("prefix", "precision", "method")}
-        fields |= {name: int(document[name]) for name in ("factors", "rom", "ram", "result")}
-        check_prefix(document["prefix"])
-        return fields | {"hashes": _file_hashes(document["prefix"], document["hashes"])}
+        fields: _Fields = {
+            "prefix": document["prefix"],
+            "precision": document["precision"],
+            "method": document["method"],
+            "factors": int(document["factors"]),
+            "rom": int(document["rom"]),
+            "ram": int(document["ram"]),
+            "result": int(document["result"]),
+        }
+        check_prefix(fields["prefix"])
+        return fields, _check_hashes(fields["prefix"], document["hashes"])
     except FileNotFoundError:
         raise FileFormatError(f"{folder} is no export folder of longstep: it has no {_MANIFEST}") from None
     except FileFormatError:
@@ -166,22 +187,22 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path} is damaged ({error})") from error
 
 
-def own_files(prefix: str) -> tuple[str, ...]:
-    """What the example program is made of."""
+def _list_sources(prefix: str) -> tuple[str, ...]:
+    """Return the files that the example program is made of."""
     return f"{prefix}.h", f"{prefix}_data.h", f"{prefix}.c", "main.c"
 
 
-def _file_hashes(prefix: str, hashes: Any) -> dict[str, str]:
-    """The hashes of a manifest: of plain files of its folder, those of the program among them."""
-    known = {*own_files(prefix), *SURROUNDINGS}
+def _check_hashes(prefix: str, hashes: object) -> dict[str, str]:
+    """Return the hashes of a manifest if they are of plain files of its folder, those of the program among them."""
+    known = {*_list_sources(prefix), *SURROUNDINGS}
     if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
         raise ValueError("it has no hashes of files")
     if foreign := sorted(set(hashes) - known):
         raise ValueError(f"it names {', '.join(map(repr, foreign[:3]))}, which is no file of an export")
-    if missing := [name for name in own_files(prefix) if name not in hashes]:
+    if missing := [name for name in _list_sources(prefix) if name not in hashes]:
         raise ValueError(f"it has no hash of {', '.join(missing)}")
     return hashes
 
 
-def _digest(payload: bytes) -> str:
+def _hash_bytes(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()

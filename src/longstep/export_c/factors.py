@@ -19,13 +19,15 @@ class Piece:
     C: Float[np.ndarray, "r j"]
     M: Float[np.ndarray, "..."]
 
-    def times_M(self, b: Float[np.ndarray, "j N"]) -> Float[np.ndarray, "j N"]:
-        """M·b."""
-        return self.M[:, None] * b if self.M.ndim == 1 else self.M @ b
+    def apply_M(self, b: Float[np.ndarray, "j N"]) -> Float[np.ndarray, "j N"]:
+        """Return M·b."""
+        if self.M.ndim == 1:
+            return self.M[:, None] * b
+        return self.M @ b
 
 
 def factorize_blocks(K: Float[np.ndarray, "n n"], blocks: Blocks) -> list[Piece]:
-    """The pieces of K, which is in the order of elimination."""
+    """Return the pieces of K, which is in the order of elimination."""
     root = scipy.linalg.cholesky(K, lower=True)
     whole = len(blocks.rows) == 1
     pieces = []
@@ -33,18 +35,20 @@ def factorize_blocks(K: Float[np.ndarray, "n n"], blocks: Blocks) -> list[Piece]
         a = blocks.start[s]
         b = blocks.start[s + 1]
         L = root[a:b, a:b]
-        if blocks.diagonal[s] or b - a == 1:
+        if blocks.diagonal[s]:
             own = np.diag(L)
-            M = 1 / own**2
-            pieces.append(Piece(root[rows, a:b] / own, M if blocks.diagonal[s] else M[:, None]))
-            continue
-        inverse = scipy.linalg.solve_triangular(L, np.eye(b - a), lower=True)
-        pieces.append(Piece(root[rows, a:b] @ inverse, _polished(inverse.T @ inverse, K if whole else L @ L.T)))
+            pieces.append(Piece(root[rows, a:b] / own, 1 / own**2))
+        elif b - a == 1:
+            pieces.append(Piece(root[rows, a:b] / L, 1 / L**2))
+        else:
+            inverse = scipy.linalg.solve_triangular(L, np.eye(b - a), lower=True)
+            matrix = K if whole else L @ L.T
+            pieces.append(Piece(root[rows, a:b] @ inverse, _polish(inverse.T @ inverse, matrix)))
     return pieces
 
 
-def _polished(inverse: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """The inverse of a matrix after one step of Newton's method in extended precision."""
+def _polish(inverse: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return the inverse of a matrix after one step of Newton's method in extended precision."""
     if len(matrix) > _EXTENDED:
         return inverse
     X = inverse.astype(np.longdouble)
@@ -52,7 +56,7 @@ def _polished(inverse: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def solve_error(K: Float[np.ndarray, "n n"], blocks: Blocks, pieces: list[Piece], dtype: np.dtype) -> float:
-    """max |K·K⁻¹ − I| of solves with these pieces in this precision."""
+    """Return max |K·K⁻¹ − I| of solves with these pieces in this precision."""
     x = np.eye(len(K), dtype=dtype)
     rounded = [Piece(piece.C.astype(dtype), piece.M.astype(dtype)) for piece in pieces]
     for s, piece in enumerate(rounded):
@@ -60,5 +64,5 @@ def solve_error(K: Float[np.ndarray, "n n"], blocks: Blocks, pieces: list[Piece]
     for s, piece in reversed(list(enumerate(rounded))):
         a = blocks.start[s]
         b = blocks.start[s + 1]
-        x[a:b] = piece.times_M(x[a:b]) - piece.C.T @ x[blocks.rows[s]]
+        x[a:b] = piece.apply_M(x[a:b]) - piece.C.T @ x[blocks.rows[s]]
     return float(np.abs(K @ x.astype(np.float64) - np.eye(len(K))).max())

@@ -1,11 +1,13 @@
 """A compiled library behind ctypes: workspaces with their buffers, and the calls."""
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
+from . import emit
 from .code import Code
 
 # `<prefix>_status` has the values of `Status`, and two more.
@@ -17,37 +19,58 @@ class Start(ctypes.Structure):
     """`<prefix>_start`, which keeps the arrays that it points to."""
 
     _fields_ = (("x", ctypes.c_void_p), ("y", ctypes.c_void_p), ("s", ctypes.c_void_p))
-    kept: Any
+    kept: tuple[np.ndarray | None, ...]
 
     @staticmethod
     def of(*arrays: np.ndarray | None) -> "Start":
-        """From x, y and s; the latter two may be absent."""
+        """Return the start at x, y and s; the latter two may be absent."""
         start = Start(*(None if a is None else a.ctypes.data for a in arrays))
         start.kept = arrays
         return start
 
 
+class Settings(NamedTuple):
+    """What the C code takes besides a parameter and a start; `steps` is −1 where it stops at tolerances."""
+
+    eps_abs: float
+    eps_rel: float
+    eps_infeasible: float
+    max_iter: int
+    check_every: int
+    steps: int
+
+
+class SettingsStructure(ctypes.Structure):
+    """`<prefix>_settings`; a subclass for each precision has the fields."""
+
+    eps_abs: float
+    eps_rel: float
+    eps_infeasible: float
+    max_iter: int
+    check_every: int
+    steps: int
+
+
 class Library:
     """The functions of one compiled solver. Calls release the interpreter; each needs a workspace of its own."""
 
-    solve_from: Any
-    begin: Any
-    advance: Any
-    finish: Any
-    solve_many: Any
-    ray: Any
+    solve_from: Callable[..., int]
+    begin: Callable[..., int]
+    advance: Callable[..., int]
+    finish: Callable[..., int]
+    solve_many: Callable[..., None]
+    ray: Callable[..., None]
 
     def __init__(self, path: Path, code: Code):
-        double = code.precision == "double"
-        self.dtype = np.dtype(np.float64 if double else np.float32)
-        self.settings_type = _settings_type(ctypes.c_double if double else ctypes.c_float)
+        self.dtype = emit.REALS[code.precision].dtype
+        self.settings_type = _make_settings_type(_REALS[code.precision])
         self.n = code.problem.n
         self.m = code.problem.constraints
         self.size = code.problem.size
         self.rows = max(self.m, 1)
         self.reals = self.n + 2 * self.rows + 3
         # Status, iterations, safeguarded and outside, and with a finish the changes.
-        self.integers = 4 if code.problem.finish is None else 5
+        self.integers = 4 + (code.problem.finish is not None)
         n = self.n
         m = self.m
         rows = self.rows
@@ -75,7 +98,7 @@ class Library:
         self.workspace_bytes, self.result_bytes = (int(function()) for function in sizes)
 
     def split(self, results: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The real numbers and the integers of result structs (N, bytes)."""
+        """Return the real numbers and the integers of result structs (N, bytes)."""
         width = self.reals * self.dtype.itemsize
         reals = np.ascontiguousarray(results[..., :width]).view(self.dtype)
         return reals, np.ascontiguousarray(results[..., width : width + 4 * self.integers]).view(np.int32)
@@ -89,7 +112,7 @@ class Slot:
         self.memory = np.zeros(library.workspace_bytes + 64, np.uint8)
         base = self.memory.ctypes.data
         self.work = ctypes.c_void_p(base + (-base) % 64)
-        self.settings: Any = library.settings_type()
+        self.settings = library.settings_type()
         self.settings_at = ctypes.c_void_p(ctypes.addressof(self.settings))
         self.parameter = np.zeros(library.size, library.dtype)
         self.parameter_at = ctypes.c_void_p(self.parameter.ctypes.data)
@@ -105,10 +128,10 @@ class Slot:
         self._addresses = [part.ctypes.data for part in self.start_parts]
         self.start_struct = Start(*self._addresses)
         self.start_at = ctypes.addressof(self.start_struct)
-        self._last: tuple = ()
+        self._last: Settings | None = None
 
-    def load_start(self, point: Any) -> int | None:
-        """Take x, y and s of a start, the latter two perhaps absent, and return where they are; None for odd ones."""
+    def load_start(self, point: object) -> int | None:
+        """Take x, y and s of a start, the latter two perhaps absent; return their address, None for an odd start."""
         given = (getattr(point, "x", None), getattr(point, "y", None), getattr(point, "s", None))
         if given[0] is None:
             return None
@@ -125,17 +148,19 @@ class Slot:
         s.x, s.y, s.s = (None if v is None else a for v, a in zip(given, self._addresses, strict=True))
         return self.start_at
 
-    def set(self, *values: float) -> None:
+    def set(self, settings: Settings) -> None:
         """Write the settings, where they are not those of the last call."""
-        if values != self._last:
-            s = self.settings
-            s.eps_abs, s.eps_rel, s.eps_infeasible, s.max_iter, s.check_every, s.steps = values
-            self._last = values
+        if settings != self._last:
+            for name, value in zip(Settings._fields, settings, strict=True):
+                setattr(self.settings, name, value)
+            self._last = settings
 
 
-def _settings_type(real: Any) -> Any:
-    """`<prefix>_settings`."""
-    reals = ("eps_abs", "eps_rel", "eps_infeasible")
-    integers = ("max_iter", "check_every", "steps")
-    fields = [*((name, real) for name in reals), *((name, ctypes.c_int32) for name in integers)]
-    return type("Settings", (ctypes.Structure,), {"_fields_": fields})
+_REALS = {"double": ctypes.c_double, "float": ctypes.c_float}
+
+
+def _make_settings_type(real: type[ctypes.c_double] | type[ctypes.c_float]) -> type[SettingsStructure]:
+    """Return `<prefix>_settings` with real numbers of this type."""
+    types = {float: real, int: ctypes.c_int32}
+    fields = [(name, types[kind]) for name, kind in Settings.__annotations__.items()]
+    return type("Settings", (SettingsStructure,), {"_fields_": fields})

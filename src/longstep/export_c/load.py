@@ -6,121 +6,97 @@ import scipy.sparse as sp
 from . import emit
 from .condensation import Condensation, Vector
 from .problem import Problem
-from .products import affine_map
-
-_HEAD = "static int load(longstep_workspace *work, const real *parameter)\n{\n"
+from .products import write_map
 
 
-def qp_load(problem: Problem, rows: np.ndarray, order: np.ndarray, precision: str) -> str:
-    """`load`: from the parameter to q, l and u."""
-    admissible = emit.part("qp_load.c") if problem.checks else ""
-    text, body = _qp_data(problem, rows, order, "place_x[i]", precision)
-    return admissible + text + _HEAD + body + _end(problem)
+def write_qp_load(problem: Problem, rows: np.ndarray, order: np.ndarray, precision: str) -> str:
+    """Return `load`, from the parameter to q, l and u, with its tables."""
+    tables, statements = _write_qp_data(problem, rows, order, "place_x[i]", precision)
+    if not problem.checks:
+        return tables + emit.fill_part("load.c", statements=statements, result="1")
+    load = emit.fill_part("load.c", statements=statements, result="admissible(work)")
+    return emit.read_part("qp_load.c") + tables + load
 
 
-def condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, precision: str) -> str:
-    """`load`: from the parameter to q, l and u, and to what the equalities make of them."""
-    text, body = _qp_data(problem, rows, np.arange(problem.n), "i", precision)
+def write_condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, precision: str) -> str:
+    """Return `load`, from the parameter to q, l and u and to what the equalities make of them, with its tables."""
+    tables, statements = _write_qp_data(problem, rows, np.arange(problem.n), "i", precision)
     for name, vector in c.data.items():
-        tables, statements = _affine(name, vector, precision)
-        text = text + tables
-        body = body + statements
-    if problem.checks:
-        text += emit.part("condensed_load.c")
-    return text + _HEAD + body + _end(problem)
+        more_tables, more_statements = _write_affine(name, vector, precision)
+        tables += more_tables
+        statements += more_statements
+    if not problem.checks:
+        return tables + emit.fill_part("load.c", statements=statements, result="1")
+    load = emit.fill_part("load.c", statements=statements, result="admissible(work)")
+    return tables + emit.read_part("condensed_load.c") + load
 
 
-def conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
-    """`load`: from the parameter to b and c."""
-    if not problem.mapped:
-        return _HEAD + (
-            "    for (int32_t i = 0; i < ROWS; ++i) work->b[i] = parameter[i] / one_over_e[i];\n"
-            "    for (int32_t i = 0; i < N; ++i) work->c[i] = parameter[ROWS + place_x[i]] * d_scale[i];\n"
-            "    work->outside = 0;\n    work->shift = 0;\n    return normalize(work);\n}\n"
-        )
-    text, body = _mapped(problem, {"b": np.arange(problem.constraints), "c": order}, precision)
-    return text + _HEAD + body + "    return normalize(work);\n}\n"
-
-
-def _end(problem: Problem) -> str:
-    return "    return admissible(work);\n}\n" if problem.checks else "    return 1;\n}\n"
-
-
-def _qp_data(problem: Problem, rows: np.ndarray, order: np.ndarray, place: str, precision: str) -> tuple[str, str]:
-    """The tables and the statements for q, l and u; entry i of q is that of the unknown `place`."""
+def write_conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
+    """Return `load`, from the parameter to b and c, with its tables."""
     if problem.mapped:
-        return _mapped(problem, {"q": order, "l": rows, "u": rows}, precision)
+        tables, statements = _write_mapped(problem, {"b": np.arange(problem.constraints), "c": order}, precision)
+    else:
+        tables = ""
+        statements = emit.read_part("load_plain_conic.c")
+    return tables + emit.fill_part("load.c", statements=statements, result="normalize(work)")
+
+
+def _write_qp_data(
+    problem: Problem, rows: np.ndarray, order: np.ndarray, place: str, precision: str
+) -> tuple[str, str]:
+    """Return the tables and the statements for q, l and u; entry i of q is that of the unknown `place`."""
+    if problem.mapped:
+        return _write_mapped(problem, {"q": order, "l": rows, "u": rows}, precision)
     n = problem.n
-    m = problem.constraints
-    return emit.part("bound.c"), (
-        f"    for (int32_t i = 0; i < {n}; ++i) work->q[i] = parameter[{place}] / one_over_dc[i];\n"
-        "    for (int32_t i = 0; i < ROWS; ++i) {\n"
-        f"        work->l[i] = bound(parameter[{n} + place_row[i]]) / one_over_e[i];\n"
-        f"        work->u[i] = bound(parameter[{n + m} + place_row[i]]) / one_over_e[i];\n    }}\n"
-        "    work->outside = 0;\n    work->shift = 0;\n"
-    )
+    statements = emit.fill_part("load_plain_qp.c", n=n, place=place, first_l=n, first_u=n + problem.constraints)
+    return emit.read_part("bound.c"), statements
 
 
-def _mapped(problem: Problem, places: dict[str, np.ndarray], precision: str) -> tuple[str, str]:
-    """The tables of the parameter map, and the statements that apply it."""
-    text, outside = _seen(problem, precision)
-    offset, shift = _shift(problem, precision)
-    text += offset
-    body = _finite(problem) + outside + shift
+def _write_mapped(problem: Problem, places: dict[str, np.ndarray], precision: str) -> tuple[str, str]:
+    """Return the tables of the parameter map, and the statements that apply it."""
+    tables, outside = _write_seen(problem, precision)
+    offset, shift = _write_shift(problem, precision)
+    tables += offset
+    statements = emit.fill_part("load_check.c", size=problem.size) + outside + shift
     for name, vector in problem.data.items():
         at = places[name]
         chosen = Vector(vector.offset[at], sp.csr_array(vector.matrix[at]), vector.scale[at])
-        tables, statements = _affine(name, chosen, precision)
-        text = text + tables
-        body = body + statements
-    return text, body
+        more_tables, more_statements = _write_affine(name, chosen, precision)
+        tables += more_tables
+        statements += more_statements
+    return tables, statements
 
 
-def _affine(name: str, vector: Vector, precision: str) -> tuple[str, str]:
-    """The tables of one of the data, and the statements that make it: its base, then the map."""
-    tables, statement = affine_map(name, vector.matrix, precision)
+def _write_affine(name: str, vector: Vector, precision: str) -> tuple[str, str]:
+    """Return the tables of one of the data, and the statements that make it: its base, then the map."""
+    tables, statement = write_map(name, vector.matrix, precision)
     base = emit.reals(f"base_{name}", vector.offset, precision)
-    return base + tables, _copied(f"base_{name}", f"work->{name}", len(vector.offset)) + statement
+    # GCC 12 stores wrong numbers for a memcpy from constants such as {1, 1, 0, 0, 0, 0, 0, 0} where it has AVX-512.
+    copy = emit.fill_part("load_base.c", name=name, count=len(vector.offset))
+    return base + tables, copy + statement
 
 
-def _seen(problem: Problem, precision: str) -> tuple[str, str]:
-    """Whether the parameter lies outside what training saw: the tables and the function, and the statement."""
+def _write_seen(problem: Problem, precision: str) -> tuple[str, str]:
+    """Return the tables and the function that tell whether training saw the like of a parameter, and the statement."""
     seen = problem.seen
     if seen is None or not problem.mapped:
         return "", "    work->outside = 0;\n"
     columns = {"low": seen.low, "second": seen.second, "before": seen.before, "high": seen.high}
     tables = [emit.reals(f"seen_{name}", values, precision) for name, values in columns.items()]
     tables.append(emit.reals("seen_rounding", seen.rounding, precision))
-    sizes = f"#define SEEN_SIZE {problem.size}\n#define SEEN_LONE {seen.lone}\n"
-    return "".join([sizes, *tables, emit.part("outside.c")]), "    work->outside = is_outside(parameter);\n"
+    sizes = emit.defines({"SEEN_SIZE": problem.size, "SEEN_LONE": seen.lone}) + "\n"
+    return "".join([sizes, *tables, emit.read_part("outside.c")]), "    work->outside = is_outside(parameter);\n"
 
 
-def _shift(problem: Problem, precision: str) -> tuple[str, str]:
-    """What the user's objective has besides ½x'Px + q'x: a constant and a term in the parameter."""
+def _write_shift(problem: Problem, precision: str) -> tuple[str, str]:
+    """Return the table and the statements of what the objective has besides ½x'Px + q'x: a constant, a linear term."""
     layout = problem.layout
     if layout is None:
         return "", "    work->shift = 0;\n"
+    linear = bool(layout.offset.any())
     constant = emit.number(layout.constant, precision)
-    if not layout.offset.any():
-        return "", f"    work->shift = {constant};\n"
-    statement = (
-        f"    work->shift = {constant};\n"
-        f"    for (int32_t i = 0; i < {problem.size}; ++i) work->shift += objective_offset[i] * parameter[i];\n"
+    statements = emit.select_features(
+        emit.fill_part("load_shift.c", constant=constant, size=problem.size), PARAMETER_TERM=linear
     )
-    return emit.reals("objective_offset", layout.offset, precision), statement
-
-
-def _finite(problem: Problem) -> str:
-    return (
-        "    int32_t bad = 0;\n"
-        f"    for (int32_t i = 0; i < {problem.size}; ++i) bad += wrong(parameter[i]);\n"
-        "    if (bad) return 0;\n"
-    )
-
-
-def _copied(source: str, target: str, count: int) -> str:
-    # GCC 12 stores wrong numbers for a memcpy from constants such as {1, 1, 0, 0, 0, 0, 0, 0} where it has AVX-512.
-    return (
-        "    /* One by one: some compilers get a copy of constants wrong. */\n"
-        f"    for (int32_t i = 0; i < {count}; ++i) {target}[i] = ((const volatile real *){source})[i];\n"
-    )
+    table = emit.reals("objective_offset", layout.offset, precision) if linear else ""
+    return table, statements

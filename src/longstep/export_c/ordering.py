@@ -46,10 +46,15 @@ class Costs:
     vector: int
 
     def __call__(self, columns: int, rows: int, diagonal: bool = False) -> float:
-        """The cost of one block, whose M may be diagonal."""
+        """Return the cost of one block, whose M may be diagonal."""
         up = -(-rows // self.vector) * self.vector
         wide = -(-columns // self.vector) * self.vector
-        return self.block + up * columns + wide * ((1 if diagonal else columns) + rows) + self.row * rows
+        return self.block + up * columns + wide * (count_M(columns, diagonal) + rows) + self.row * rows
+
+
+def count_M(columns: int, diagonal: bool) -> int:
+    """Return the numbers in a column of M: one where M is diagonal."""
+    return 1 if diagonal else columns
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Blocks:
     @property
     def entries(self) -> int:
         """Numbers that one factor has: C and M of every block."""
-        return sum(j * ((1 if diagonal else j) + r) for j, r, diagonal in self.shapes)
+        return sum(j * (count_M(j, diagonal) + r) for j, r, diagonal in self.shapes)
 
     @property
     def shapes(self) -> list[tuple[int, int, bool]]:
@@ -78,7 +83,7 @@ class Blocks:
         return [(int(j), r.size, diagonal) for j, r, diagonal in sizes]
 
     def cost(self, costs: Costs) -> float:
-        """The cost of one solve."""
+        """Return the cost of one solve."""
         return sum(costs(*shape) for shape in self.shapes)
 
 
@@ -90,18 +95,18 @@ class Choice(NamedTuple):
     cost: float
 
 
-def choose_blocks(pattern: sp.csr_array, method: str, lanes: int) -> Choice:
+def choose_method(pattern: sp.csr_array, method: str, lanes: int) -> Choice:
     """Return the blocks of the method that was asked for; `auto` takes the cheapest by the cost model."""
     costs = Costs(_BLOCK, _ROW, lanes)
     n = pattern.shape[0]
-    whole = one_block(n)
+    whole = join_columns(n)
     if method == "inverse":
         return Choice(method, whole, whole.cost(costs))
-    alone = columns_alone(pattern)
+    alone = order_columns(pattern)
     by_columns = Choice("sparse", alone, 2 * _ENTRY * (alone.entries - n) + _COLUMN * n)
     if method == "sparse":
         return by_columns
-    blocks = sparse_blocks(pattern, costs)
+    blocks = choose_blocks(pattern, costs)
     in_blocks = Choice("blocks", blocks, blocks.cost(costs))
     if method == "blocks":
         return in_blocks
@@ -111,26 +116,26 @@ def choose_blocks(pattern: sp.csr_array, method: str, lanes: int) -> Choice:
     return min(options, key=lambda choice: choice.cost)
 
 
-def one_block(n: int) -> Blocks:
-    """The dense inverse."""
+def join_columns(n: int) -> Blocks:
+    """Return one block of all columns: the dense inverse."""
     return Blocks(np.arange(n), np.array([0, n]), [np.zeros(0, int)], [False])
 
 
-def columns_alone(pattern: sp.csr_array) -> Blocks:
-    """Blocks of one column, in minimum degree order: sparse LDLᵀ with the fewest numbers."""
-    order = minimum_degree(pattern)
+def order_columns(pattern: sp.csr_array) -> Blocks:
+    """Return blocks of one column, in minimum degree order: sparse LDLᵀ with the fewest numbers."""
+    order = order_by_degree(pattern)
     n = pattern.shape[0]
-    return Blocks(order, np.arange(n + 1), eliminated(pattern, order), [False] * n)
+    return Blocks(order, np.arange(n + 1), eliminate(pattern, order), [False] * n)
 
 
-def sparse_blocks(pattern: sp.csr_array, costs: Costs) -> Blocks:
-    """The cheapest blocks of a few orders: minimum degree, and the order that the unknowns have."""
-    orders = [np.arange(pattern.shape[0]), minimum_degree(pattern)]
-    return min((merged(pattern, order, costs) for order in orders), key=lambda blocks: blocks.cost(costs))
+def choose_blocks(pattern: sp.csr_array, costs: Costs) -> Blocks:
+    """Return the cheapest blocks of a few orders: minimum degree, and the order that the unknowns have."""
+    orders = [np.arange(pattern.shape[0]), order_by_degree(pattern)]
+    return min((merge_columns(pattern, order, costs) for order in orders), key=lambda blocks: blocks.cost(costs))
 
 
-def minimum_degree(pattern: sp.csr_array) -> Int[np.ndarray, " n"]:
-    """SuperLU's multiple minimum degree order of a symmetric pattern."""
+def order_by_degree(pattern: sp.csr_array) -> Int[np.ndarray, " n"]:
+    """Return SuperLU's multiple minimum degree order of a symmetric pattern."""
     n = pattern.shape[0]
     off = sp.csc_array(pattern - sp.diags_array(pattern.diagonal()))
     off.data = np.full(off.nnz, -1.0)
@@ -143,8 +148,8 @@ def minimum_degree(pattern: sp.csr_array) -> Int[np.ndarray, " n"]:
     return order
 
 
-def eliminated(pattern: sp.csr_array, order: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " r"]]:
-    """The rows below the diagonal of every column of L, in permuted numbers."""
+def eliminate(pattern: sp.csr_array, order: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " r"]]:
+    """Return the rows below the diagonal of every column of L, in permuted numbers."""
     n = pattern.shape[0]
     permuted = sp.csc_array(pattern[order][:, order])
     below: list[np.ndarray] = []
@@ -158,12 +163,12 @@ def eliminated(pattern: sp.csr_array, order: Int[np.ndarray, " n"]) -> list[Int[
     return below
 
 
-def merged(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) -> Blocks:
-    """Blocks of single columns, joined with their parents in the elimination tree wherever that is cheaper.
+def merge_columns(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) -> Blocks:
+    """Return blocks of single columns, joined with their parents in the elimination tree wherever that is cheaper.
 
     The rows of a column are among its parent and the parent's rows, so a joined block has the parent's rows.
     """
-    below = eliminated(pattern, order)
+    below = eliminate(pattern, order)
     n = len(below)
     parent = np.array([rows[0] if rows.size else -1 for rows in below])
     members = [[j] for j in range(n)]
@@ -171,7 +176,7 @@ def merged(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) ->
     rows = [r.size for r in below]
     alive = np.ones(n, bool)
     diagonal = np.zeros(n, bool)
-    for group in _alike(below, parent, costs.vector):
+    for group in _group_leaves(below, parent, costs.vector):
         members[group[-1]], diagonal[group[-1]] = group, True
         owner[group], alive[group[:-1]] = group[-1], False
     changed = True
@@ -180,19 +185,19 @@ def merged(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) ->
         for j in range(n):
             if not alive[j] or parent[j] < 0:
                 continue
-            p = _find(owner, parent[j])
+            p = _find_owner(owner, parent[j])
             a = len(members[j])
             b = len(members[p])
             if costs(a + b, rows[p]) < costs(a, rows[j], diagonal[j]) + costs(b, rows[p]):
                 members[p] = members[j] + members[p]
                 owner[j], alive[j], changed = p, False, True
     tops = [p for p in range(n) if alive[p]]
-    parents = [_find(owner, parent[p]) if parent[p] >= 0 else -1 for p in tops]
-    return _arranged(order, below, tops, members, parents, diagonal)
+    parents = [_find_owner(owner, parent[p]) if parent[p] >= 0 else -1 for p in tops]
+    return _arrange(order, below, tops, members, parents, diagonal)
 
 
-def _alike(below: list, parent: np.ndarray, least: int) -> list[list[int]]:
-    """Groups of at least so many leaves of the elimination tree that have the same rows below."""
+def _group_leaves(below: list, parent: np.ndarray, least: int) -> list[list[int]]:
+    """Return groups of at least `least` leaves of the elimination tree that have the same rows below."""
     groups: dict[bytes, list[int]] = {}
     for j in np.setdiff1d(np.arange(len(below)), parent):
         if below[j].size:
@@ -200,14 +205,14 @@ def _alike(below: list, parent: np.ndarray, least: int) -> list[list[int]]:
     return [group for group in groups.values() if len(group) >= max(least, 2)]
 
 
-def _find(owner: np.ndarray, j: int) -> int:
+def _find_owner(owner: np.ndarray, j: int) -> int:
     while owner[j] != j:
         j = int(owner[j])
     return int(j)
 
 
-def _arranged(order: np.ndarray, below: list, tops: list, members: list, parents: list, diagonal: np.ndarray) -> Blocks:
-    """Blocks in postorder, so that each one's columns are neighbours and come before its parent's."""
+def _arrange(order: np.ndarray, below: list, tops: list, members: list, parents: list, diagonal: np.ndarray) -> Blocks:
+    """Return blocks in postorder, so that each one's columns are neighbours and come before its parent's."""
     children: dict[int, list[int]] = {}
     for top, parent in zip(tops, parents, strict=True):
         children.setdefault(parent, []).append(top)

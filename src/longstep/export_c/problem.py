@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,18 @@ from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.plan import LadderUse, Plan
+from ..families.affine import Affine
 from ..families.base import Family
 from ..families.conic import Conic
 from ..families.elimination import eliminated
+from ..families.names import Layout
 from ..families.parameter_range import Seen
 from ..families.quadratic_program import QP
+from ..linalg.matrix import ArrayLike2D
 from ..schedules.schedule import Schedule
 from .condensation import Condensation, Vector, condense
+
+Constrained: TypeAlias = QP | Conic
 
 # Jacobi's rotations take about 40·k³ operations.
 LARGEST_SEMIDEFINITE = 64
@@ -99,7 +104,7 @@ class Problem:
     size: int
     checks: bool
     seen: Seen | None
-    layout: Any
+    layout: Layout | None
     equality: Bool[np.ndarray, " rows"]
     place: Int[np.ndarray, " rows"]
     free: sp.csr_array
@@ -113,18 +118,22 @@ class Problem:
     proximal: float = 0.0
 
     def gram(self, g: int) -> sp.csr_array:
-        """The matrix that the steps with factor g solve with."""
+        """Return the matrix that the steps with factor g solve with."""
         K = self.P + self.shift[g] * sp.eye_array(self.n) + self.A.T @ sp.diags_array(self.weights[g]) @ self.A
-        return sp.csr_array(K if self.fixed is None else K + self.fixed)
+        if self.fixed is not None:
+            K = K + self.fixed
+        return sp.csr_array(K)
 
     def pattern(self) -> sp.csr_array:
-        """Where any of these matrices has entries."""
+        """Return a matrix that has entries where any of these has."""
         K = abs(self.P) + sp.eye_array(self.n) + abs(self.A).T @ abs(self.A)
-        return sp.csr_array(K if self.fixed is None else K + abs(self.fixed))
+        if self.fixed is not None:
+            K = K + abs(self.fixed)
+        return sp.csr_array(K)
 
 
-def problem_of(solver: Generated) -> Problem:
-    """The plain data of a solver; algorithms and families that C code is not written for are refused."""
+def extract_problem(solver: Generated) -> Problem:
+    """Return the plain data of a solver; algorithms and families that C code is not written for are refused."""
     family = solver.family
     algorithm = solver.algorithm
     back_end = _BACK_ENDS.get(algorithm.own("c_back_end"))
@@ -139,7 +148,38 @@ def problem_of(solver: Generated) -> Problem:
     )
 
 
-def _common(solver: Generated, family: Any, working: Any = None) -> dict[str, Any]:
+class _Common(TypedDict):
+    """The fields of `Problem` that all kinds of problems have alike."""
+
+    n: int
+    constraints: int
+    P: sp.csr_array
+    d: np.ndarray
+    e: np.ndarray
+    c: float
+    size_P: float
+    size_A: float
+    eps_infeasible: float
+    theta: dict[str, np.ndarray]
+    which: np.ndarray
+    metric: np.ndarray | None
+    plain: np.ndarray
+    rungs: Rungs | None
+    shift: np.ndarray
+    weights: np.ndarray
+    horizon: int
+    warm: bool
+    safeguard: str | None
+    ends: np.ndarray
+    mapped: bool
+    seen: Seen | None
+    layout: Layout | None
+    tolerance: Callable[[float], float]
+    base: np.ndarray
+
+
+def _extract_common(solver: Generated, family: Constrained, working: Constrained) -> _Common:
+    """Return what all kinds of problems have; `working` is the family as the steps want it."""
     plan = solver.plan
     matrices = family.matrices
     scaling = matrices.scaling
@@ -148,13 +188,18 @@ def _common(solver: Generated, family: Any, working: Any = None) -> dict[str, An
     c = float(scaling.c)
     guard = plan.safeguard
     D = sp.diags_array(d)
-    seen = solver.seen
-    layout = family.layout
     theta = {name: np.asarray(values, np.float64) for name, values in plan.theta.items()}
     which = np.asarray(plan.which)
     metric = None if solver.schedule.metric is None else np.asarray(solver.schedule.metric, np.float64)
-    plain = np.zeros(which.size, bool) if plan.plain is None else np.asarray(plan.plain)
-    shift, weights = _systems(solver.algorithm, family if working is None else working, theta, which, metric, plain)
+    plain = np.zeros(which.size, bool)
+    if plan.plain is not None:
+        plain = np.asarray(plan.plain)
+    rule = None
+    ends = np.zeros(0, int)
+    if guard is not None:
+        rule = guard.rule
+        ends = np.asarray(guard.ends, int)
+    shift, weights = _evaluate_systems(solver.algorithm, working, theta, which, metric, plain)
     return {
         "n": family.n,
         "constraints": family.m,
@@ -169,22 +214,22 @@ def _common(solver: Generated, family: Any, working: Any = None) -> dict[str, An
         "which": which,
         "metric": metric,
         "plain": plain,
-        "rungs": _rungs(plan),
+        "rungs": _extract_rungs(plan),
         "shift": shift,
         "weights": weights,
         "horizon": plan.H,
         "warm": bool(solver.schedule.warm),
-        "safeguard": None if guard is None else guard.rule,
-        "ends": np.zeros(0, int) if guard is None else np.asarray(guard.ends, int),
+        "safeguard": rule,
+        "ends": ends,
         "mapped": family.mapped is not None,
-        "seen": seen,
-        "layout": layout,
+        "seen": solver.seen,
+        "layout": family.layout,
         "tolerance": solver.algorithm.solve_tolerance,
-        "base": _base(family),
+        "base": _stack_base(family),
     }
 
 
-def _rungs(plan: Plan) -> Rungs | None:
+def _extract_rungs(plan: Plan) -> Rungs | None:
     ladder = plan.ladder
     if ladder is None:
         return None
@@ -193,21 +238,22 @@ def _rungs(plan: Plan) -> Rungs | None:
     return Rungs(logs=np.asarray(ladder.logs, np.float64), second=second, **rule)
 
 
-def _systems(
-    algorithm: Any,
-    family: Any,
+def _evaluate_systems(
+    algorithm: Algorithm,
+    family: Constrained,
     theta: dict[str, np.ndarray],
     which: np.ndarray,
     metric: np.ndarray | None,
     plain: np.ndarray,
-) -> tuple:
-    """Shift and weights of every distinct linear system, by the algorithm's own rule."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return shift and weights of every distinct linear system, by the algorithm's own rule."""
+    assert isinstance(algorithm, Splitting)
     first = np.unique(which, return_index=True)[1]
     # The switch is local to this thread; the process-wide one is the user's.
     with jax.enable_x64(True):
         each = [{name: jnp.asarray(values[k]) for name, values in theta.items()} for k in first]
         if metric is not None:
-            rows = [np.ones_like(metric) if plain[k] else metric for k in first]
+            rows = np.where(plain[first, None], 1.0, metric)
             name = algorithm.metric(family).name
             each = [one | {name: jnp.asarray(row)} for one, row in zip(each, rows, strict=True)]
         shift = [np.asarray(algorithm.shift(family, one), np.float64) for one in each]
@@ -215,9 +261,9 @@ def _systems(
     return np.stack(shift), np.stack(weights)
 
 
-def _qp(solver: Generated, family: QP, working: Any = None) -> Problem:
-    """`working` is the family as the steps want it, where that is another."""
-    common = _common(solver, family, working)
+def _extract_qp(solver: Generated, family: QP, working: QP | None = None) -> Problem:
+    """Return the program in all its unknowns and rows; `working` is the family as the steps want it, if another."""
+    common = _extract_common(solver, family, working or family)
     kinds = family.host.kinds
     algorithm = solver.algorithm
     assert isinstance(algorithm, Splitting)
@@ -226,10 +272,12 @@ def _qp(solver: Generated, family: QP, working: Any = None) -> Problem:
     E = sp.diags_array(common["e"])
     D = sp.diags_array(common["d"])
     free = family.matrices.free
-    fixed = None if free is None else _clean(algorithm.free_weight * np.asarray(free.dense(), np.float64))
+    fixed = None
+    if free is not None:
+        fixed = _clean(algorithm.free_weight * np.asarray(free.dense(), np.float64))
     scales = {"q": common["c"] * common["d"], "l": common["e"], "u": common["e"]}
     places = {"q": np.arange(family.n), "l": rows, "u": rows}
-    data, size = _data(family, scales, places)
+    data, size = _map_data(family, scales, places)
     return Problem(
         kind="qp",
         A=_clean(E @ family.host.A[rows] @ D),
@@ -247,17 +295,17 @@ def _qp(solver: Generated, family: QP, working: Any = None) -> Problem:
     )
 
 
-def _condensed(solver: Generated, family: QP) -> Problem:
-    """The program in all its unknowns and rows, for checks, and what the steps are taken in."""
-    whole = _qp(solver, family, eliminated(family))
+def _extract_condensed(solver: Generated, family: QP) -> Problem:
+    """Return the program in all its unknowns and rows, for checks, with the coordinates that steps are taken in."""
+    whole = _extract_qp(solver, family, eliminated(family))
     made = condense(whole)
     return dataclasses.replace(
         whole, kind="condensed", fixed=None, condensed=made, finish=solver.finish, proximal=solver.proximal
     )
 
 
-def _conic(solver: Generated, family: Conic) -> Problem:
-    common = _common(solver, family)
+def _extract_conic(solver: Generated, family: Conic) -> Problem:
+    common = _extract_common(solver, family, family)
     cones = family.cones
     _check_cones(cones)
     equality = cones.equalities
@@ -265,7 +313,7 @@ def _conic(solver: Generated, family: Conic) -> Problem:
     D = sp.diags_array(common["d"])
     everything = np.arange(family.m)
     places = {"b": everything, "c": np.arange(family.n)}
-    data, size = _data(family, {"b": common["e"], "c": common["d"]}, places)
+    data, size = _map_data(family, {"b": common["e"], "c": common["d"]}, places)
     return Problem(
         kind="conic",
         A=_clean(E @ family.host.A @ D),
@@ -283,7 +331,11 @@ def _conic(solver: Generated, family: Conic) -> Problem:
     )
 
 
-_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {"qp": _qp, "condensed": _condensed, "conic": _conic}
+_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {
+    "qp": _extract_qp,
+    "condensed": _extract_condensed,
+    "conic": _extract_conic,
+}
 
 
 def _check_cones(cones: Cones) -> None:
@@ -301,38 +353,55 @@ def _check_cones(cones: Cones) -> None:
         )
 
 
-def _data(family: Any, scales: dict, places: dict) -> tuple[dict[str, Vector], int]:
-    """The map from the parameter to each of the data; without a map the parameter is all of the data in a row."""
-    host = family.host
-    parameter = family.parameter
+def _map_data(
+    family: Constrained, scales: dict[str, np.ndarray], places: dict[str, np.ndarray]
+) -> tuple[dict[str, Vector], int]:
+    """Return the map from the parameter to each of the data, and the size of the parameter.
+
+    Without a map the parameter is all of the data in a row.
+    """
+    if family.mapped is None:
+        parameter = _split_data({name: _base_of(family, name).size for name in scales})
+    else:
+        parameter = family.parameter
+        assert parameter is not None
     data = {}
-    lengths = {name: family.n if name in ("q", "c") else family.m for name in scales}
-    mapped = family.mapped is not None
-    size = parameter.size if mapped else sum(lengths.values())
-    begin = 0
     for name, scale in scales.items():
         rows = places[name]
-        length = lengths[name]
-        if mapped:
-            base = np.zeros(length) if host.values[name] is None else host.values[name]
-            matrix = parameter.matrices.get(name, sp.csr_array((length, size)))
-        else:
-            base = np.zeros(length)
-            matrix = sp.csr_array((np.ones(length), (np.arange(length), begin + np.arange(length))), (length, size))
+        base = _base_of(family, name)
+        if family.mapped is None:
+            base = np.zeros(base.size)
+        matrix = parameter.matrices.get(name, sp.csr_array((base.size, parameter.size)))
+        data[name] = Vector(scale * base[rows], sp.csr_array(sp.diags_array(scale) @ matrix[rows]), scale)
+    return data, parameter.size
+
+
+def _split_data(lengths: dict[str, int]) -> Affine:
+    """Return the map that cuts a vector into the data, one after the other."""
+    size = sum(lengths.values())
+    matrices = {}
+    begin = 0
+    for name, length in lengths.items():
+        place = np.arange(length)
+        matrices[name] = sp.csr_array((np.ones(length), (place, begin + place)), (length, size))
         begin += length
-        scaled = sp.csr_array(sp.diags_array(scale) @ matrix[rows])
-        data[name] = Vector(scale * base[rows], scaled, scale)
-    return data, size
+    return Affine(**matrices)
 
 
-def _base(family: Any) -> np.ndarray:
-    """The base values in a row, zero where there is none: an instance, for an example."""
-    lengths = {name: family.n if name in ("q", "c") else family.m for name in family.host.values}
-    values = family.host.values.items()
-    return np.concatenate([np.zeros(lengths[name]) if value is None else value for name, value in values])
+def _stack_base(family: Constrained) -> np.ndarray:
+    """Return the base values in a row, zero where there is none: an instance, for an example."""
+    return np.concatenate([_base_of(family, name) for name in family.host.values])
 
 
-def _clean(matrix: Any) -> sp.csr_array:
+def _base_of(family: Constrained, name: str) -> np.ndarray:
+    """Return the base value of one of the data, zero where there is none."""
+    value = family.host.values[name]
+    if value is not None:
+        return value
+    return np.zeros(family.n if name in ("q", "c") else family.m)
+
+
+def _clean(matrix: ArrayLike2D) -> sp.csr_array:
     csr = sp.csr_array(matrix)
     csr.sum_duplicates()
     csr.eliminate_zeros()

@@ -7,10 +7,10 @@ import scipy.sparse as sp
 
 from . import emit
 
-# Up to so many entries products are written out, about twelve bytes of code each: measured twice as fast as loops on
+# Up to this many entries products are written out, about twelve bytes of code each: measured twice as fast as loops on
 # the quadcopter, whose rows have three entries.
 _STRAIGHT = 4000
-# And so many a row on average: longer ones are loops that a compiler can make vectors of.
+# And this many a row on average: longer ones are loops that a compiler can make vectors of.
 _SHORT = 8
 # Matrices with more entries than this part of all are multiplied as dense ones.
 _DENSE = 0.7
@@ -30,50 +30,39 @@ def _is_straight(matrix: sp.csr_array) -> bool:
     return matrix.nnz <= min(_STRAIGHT, _SHORT * matrix.shape[0])
 
 
-def product(name: str, matrix: sp.csr_array, precision: str) -> str:
-    """`name(x, out)`: out = matrix·x."""
+def write_product(name: str, matrix: sp.csr_array, precision: str) -> str:
+    """Return the function `name(x, out)` of out = matrix·x, with its tables."""
     m, n = matrix.shape
-    head = f"static void {name}(const real *restrict x, real *restrict out)\n{{\n"
     if matrix.nnz == 0:
-        return head + f"    (void)x;\n    for (int32_t i = 0; i < {m}; ++i) out[i] = 0;\n}}\n"
+        return emit.fill_part("product_zero.c", name=name, m=m)
     if m == n and abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0:
         data = emit.reals(f"{name}_value", matrix.diagonal(), precision)
-        return data + head + f"    for (int32_t i = 0; i < {m}; ++i) out[i] = {name}_value[i] * x[i];\n}}\n"
+        return data + emit.fill_part("product_diagonal.c", name=name, m=m)
     if matrix.nnz > _DENSE * m * n:
         data = emit.reals(f"{name}_value", matrix.toarray(), precision)
-        body = (
-            f"    for (int32_t i = 0; i < {m}; ++i) {{\n        real sum = 0;\n"
-            f"        for (int32_t j = 0; j < {n}; ++j) sum += {name}_value[i * {n} + j] * x[j];\n"
-            f"        out[i] = sum;\n    }}\n}}\n"
-        )
-        return data + head + body
+        return data + emit.fill_part("product_dense.c", name=name, m=m, n=n)
     if _is_straight(matrix):
-        return head + _straight(matrix, precision) + "}\n"
+        return emit.fill_part("product_straight.c", name=name, rows=_write_rows(matrix, precision))
     data = (
         emit.integers("int32_t", f"{name}_first", matrix.indptr)
         + emit.integers(emit.index_type(n), f"{name}_column", matrix.indices)
         + emit.reals(f"{name}_value", matrix.data, precision)
     )
-    body = (
-        f"    for (int32_t i = 0; i < {m}; ++i) {{\n        real sum = 0;\n"
-        f"        for (int32_t j = {name}_first[i]; j < {name}_first[i + 1]; ++j)\n"
-        f"            sum += {name}_value[j] * x[{name}_column[j]];\n        out[i] = sum;\n    }}\n}}\n"
-    )
-    return data + head + body
+    return data + emit.fill_part("product_sparse.c", name=name, m=m)
 
 
-def _straight(matrix: sp.csr_array, precision: str) -> str:
-    """One statement a row: no loop is left, and no index is loaded."""
+def _write_rows(matrix: sp.csr_array, precision: str) -> str:
+    """Return one statement a row: no loop is left, and no index is loaded."""
     lines = []
     for i, (a, b) in enumerate(itertools.pairwise(matrix.indptr)):
         entries = zip(matrix.data[a:b], matrix.indices[a:b], strict=True)
         terms = " + ".join(f"{emit.number(v, precision)} * x[{j}]" for v, j in entries)
-        lines.append(f"    out[{i}] = {terms or 0};\n")
-    return "".join(lines)
+        lines.append(f"    out[{i}] = {terms or 0};")
+    return "\n".join(lines)
 
 
-def affine_map(name: str, matrix: sp.csr_array, precision: str) -> tuple[str, str]:
-    """The tables of out += matrix·p, and the statement that applies them to `work->name`."""
+def write_map(name: str, matrix: sp.csr_array, precision: str) -> tuple[str, str]:
+    """Return the tables of out += matrix·p, and the statement that applies them to `work->name`."""
     rows = np.flatnonzero(np.diff(matrix.indptr))
     if rows.size == 0:
         return "", ""

@@ -1,6 +1,7 @@
 """The C source of a solver: its numbers in the order of elimination, and the parts that compute with them."""
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,78 +9,109 @@ import scipy.sparse as sp
 from ..cones.product import Cones
 from ..engine.finish import ACCURACY, DEPENDENT, OUTER, ROUNDING, corrections, finish_tables, most_changes
 from . import emit
-from .condensation import Condensation
+from .condensation import Condensation, Vector
 from .linear import Linear
-from .load import condensed_load, conic_load, qp_load
+from .load import write_condensed_load, write_conic_load, write_qp_load
 from .problem import Problem
-from .products import product
+from .products import write_product
 
 # The least tolerance that makes sense in float; double has none.
 LEAST_EPS = {"double": 0.0, "float": 1e-6}
-_SAFEGUARDS = {None: 0, "block": 1, "step": 2}
 
 
-def renamed(text: str, prefix: str) -> str:
-    """The parts are written with the prefix longstep."""
+class _Rule(NamedTuple):
+    """A rule of the safeguard: its number in C, the growth that fails, and after how many failures steps stay safe."""
+
+    number: int
+    growth: int
+    failures: int
+
+
+_SAFEGUARDS = {None: _Rule(0, 1, 2), "block": _Rule(1, 1, 2), "step": _Rule(2, 10, 1)}
+
+
+def rename_prefix(text: str, prefix: str) -> str:
+    """Return a text of the parts, which are written with the prefix longstep, with another prefix."""
     return re.sub(r"\blongstep_", f"{prefix}_", re.sub(r"\bLONGSTEP_", f"{prefix.upper()}_", text))
 
 
-def data_source(problem: Problem, linear: Linear, precision: str) -> str:
-    """The private header: every number that the solver computes with, and the code made for its patterns."""
-    common = _common(problem, linear, precision)
+def write_data(problem: Problem, linear: Linear, precision: str) -> str:
+    """Return the private header: every number that the solver computes with, and the code made for its patterns."""
+    common = _write_common(problem, linear, precision)
     if problem.condensed is not None:
-        own = _condensed(problem, problem.condensed.ordered(linear.order), linear, precision)
+        own = _write_condensed(problem, problem.condensed.reorder(linear.order), linear, precision)
     elif problem.cones is None:
-        own = _qp(problem, linear, precision)
+        own = _write_qp(problem, linear, precision)
     else:
-        own = _conic(problem, problem.cones, linear, precision)
+        own = _write_conic(problem, problem.cones, linear, precision)
     return "\n".join([*common, *own])
 
 
-def _common(problem: Problem, linear: Linear, precision: str) -> list[str]:
-    factors = linear.factors
-    maps = [*problem.data.values(), *(() if problem.condensed is None else problem.condensed.data.values())]
-    largest = max(problem.n, problem.constraints, problem.size, *(v.matrix.nnz for v in maps))
-    root = {"double": np.finfo(np.float64).eps ** 0.5, "float": float(np.sqrt(np.finfo(np.float32).eps))}[precision]
-    lines = [
-        f"#define N {len(linear.order)}",
-        f"#define ROWS {problem.A.shape[0]}",
-        f"#define HORIZON {problem.horizon}",
-        f"#define FACTOR_SIZE {factors.shape[1]}",
-        f"#define SAFEGUARD {_SAFEGUARDS[problem.safeguard]} /* 1: after each block, 2: after each step */",
-        f"#define REFINEMENTS {linear.refinements}",
-        f"#define GROWTH {10 if problem.safeguard == 'step' else 1}",
-        f"#define FAILURES {1 if problem.safeguard == 'step' else 2} /* after so many, safe steps to the end */",
-        f"#define ROOT_EPSILON {emit.number(root, precision)}",
-        f"#define EPS_INFEASIBLE {emit.number(problem.eps_infeasible, precision)}",
-        f"#define OBJECTIVE_SIGN {1 if problem.layout is None else problem.layout.sign}",
-        f"#define SIZE_P {emit.number(problem.size_P, precision)}",
-        f"#define SIZE_A {emit.number(problem.size_A, precision)}",
-        f"#define REAL_MAX {'DBL_MAX' if precision == 'double' else 'FLT_MAX'}",
-        f"#define SQRT {'sqrt' if precision == 'double' else 'sqrtf'}",
-        f"#define FABS {'fabs' if precision == 'double' else 'fabsf'}",
-        f"#define COPYSIGN {'copysign' if precision == 'double' else 'copysignf'}",
-        f"#define FMAX {'fmax' if precision == 'double' else 'fmaxf'}",
-        f"\ntypedef {emit.index_type(largest)} index_t;",
-        emit.part("prelude.c"),
+def _write_common(problem: Problem, linear: Linear, precision: str) -> list[str]:
+    """Return what the data of all kinds of solvers have, in parts."""
+    return [
+        _write_scalars(problem, linear, precision),
+        *_write_metric(problem, linear.order, precision),
+        *_write_ladder(problem, precision),
+        *_write_steps(problem, linear, precision),
     ]
-    arrays = [
-        emit.integers("uint8_t" if factors.shape[0] < 256 else "uint16_t", "which", problem.which),
-        emit.reals("factors", factors, precision),
+
+
+def _write_scalars(problem: Problem, linear: Linear, precision: str) -> str:
+    """Return the sizes, the numbers and the functions of this precision, by name."""
+    real = emit.REALS[precision]
+    vectors = [*problem.data.values(), *_condensed_data(problem)]
+    largest = max(problem.n, problem.constraints, problem.size, *(v.matrix.nnz for v in vectors))
+    rule = _SAFEGUARDS[problem.safeguard]
+    sign = 1
+    if problem.layout is not None:
+        sign = problem.layout.sign
+    scalars = {
+        "N": len(linear.order),
+        "ROWS": problem.A.shape[0],
+        "HORIZON": problem.horizon,
+        "FACTOR_SIZE": linear.factors.shape[1],
+        "SAFEGUARD": f"{rule.number} /* 1: after each block, 2: after each step */",
+        "REFINEMENTS": linear.refinements,
+        "GROWTH": rule.growth,
+        "FAILURES": f"{rule.failures} /* after so many, safe steps to the end */",
+        "ROOT_EPSILON": emit.number(real.epsilon**0.5, precision),
+        "EPS_INFEASIBLE": emit.number(problem.eps_infeasible, precision),
+        "OBJECTIVE_SIGN": sign,
+        "SIZE_P": emit.number(problem.size_P, precision),
+        "SIZE_A": emit.number(problem.size_A, precision),
+        "REAL_MAX": f"{real.limits}_MAX",
+        **{name.upper(): name + real.suffix for name in ("sqrt", "fabs", "copysign", "fmax")},
+    }
+    typedef = f"\ntypedef {emit.index_type(largest)} index_t;"
+    return "\n".join([emit.defines(scalars), typedef, emit.read_part("prelude.c")])
+
+
+def _write_steps(problem: Problem, linear: Linear, precision: str) -> list[str]:
+    """Return where blocks end, the factors and which of them each step takes, and how they and maps are applied."""
+    parts = []
+    if problem.safeguard == "block":
+        parts.append(emit.integers("uint8_t", "ends", problem.ends))
+    kind = "uint8_t" if linear.factors.shape[0] < 256 else "uint16_t"
+    parts += [
+        emit.integers(kind, "which", problem.which),
+        emit.reals("factors", linear.factors, precision),
         linear.code,
     ]
-    maps = [*(problem.data.values() if problem.mapped else ())]
-    maps += [] if problem.condensed is None else problem.condensed.data.values()
+    maps = _condensed_data(problem)
+    if problem.mapped:
+        maps += problem.data.values()
     if any(vector.matrix.nnz for vector in maps):
-        arrays.append(emit.part("affine.c"))
-    if problem.safeguard == "block":
-        arrays.insert(0, emit.integers("uint8_t", "ends", problem.ends))
-    more = [text for text in (_metric(problem, linear.order, precision), _ladder(problem, precision)) if text]
-    return ["\n".join(lines), *more, *arrays]
+        parts.append(emit.read_part("affine.c"))
+    return parts
 
 
-def has(problem: Problem) -> dict[str, bool]:
-    """What some solvers have and others lack, by the names in the parts."""
+def _condensed_data(problem: Problem) -> list[Vector]:
+    return [] if problem.condensed is None else list(problem.condensed.data.values())
+
+
+def list_features(problem: Problem) -> dict[str, bool]:
+    """Return what some solvers have and others lack, by the names in the parts."""
     return {
         "METRIC": problem.metric is not None,
         "LADDER": problem.rungs is not None,
@@ -88,33 +120,32 @@ def has(problem: Problem) -> dict[str, bool]:
     }
 
 
-def _metric_order(problem: Problem, order: np.ndarray) -> np.ndarray:
-    """The metric's entries in the order of the rows that have penalties."""
+def _order_metric(problem: Problem, order: np.ndarray) -> np.ndarray:
+    """Return the places of the metric's entries in the order of the rows that have penalties."""
     if problem.condensed is None:
-        return row_order(problem)
-    return np.searchsorted(np.flatnonzero(~problem.equality), problem.condensed.ordered(order).inner)
+        return _order_rows(problem)
+    return np.searchsorted(np.flatnonzero(~problem.equality), problem.condensed.reorder(order).inner)
 
 
-def _metric(problem: Problem, order: np.ndarray, precision: str) -> str:
-    """The metric in the order of the rows; where places do without it, ones behind it."""
+def _write_metric(problem: Problem, order: np.ndarray, precision: str) -> list[str]:
+    """Return the metric in the order of the rows, and ones behind it where places do without it; [] without one."""
     if problem.metric is None:
-        return ""
-    rows = problem.metric[_metric_order(problem, order)]
-    some = bool(problem.plain.any())
-    values = np.concatenate([rows, np.ones_like(rows)]) if some else rows
-    tables = emit.reals("metric", values, precision)
-    if not some:
-        return tables + "static const real *metric_of(int32_t k)\n{\n    (void)k;\n    return metric;\n}\n"
-    tables += f"#define METRIC_SIZE {rows.size}\n" + emit.integers("uint8_t", "plain", problem.plain)
-    return tables + "static const real *metric_of(int32_t k)\n{\n    return metric + plain[k] * METRIC_SIZE;\n}\n"
+        return []
+    rows = problem.metric[_order_metric(problem, order)]
+    some_plain = bool(problem.plain.any())
+    tables = emit.reals("metric", rows, precision)
+    if some_plain:
+        tables = emit.reals("metric", np.concatenate([rows, np.ones_like(rows)]), precision)
+        tables += f"#define METRIC_SIZE {rows.size}\n" + emit.integers("uint8_t", "plain", problem.plain)
+    return [tables + emit.select_features(emit.read_part("metric.c"), SOME_PLAIN=some_plain)]
 
 
-def _ladder(problem: Problem, precision: str) -> str:
-    """The ladder's rungs and rule."""
+def _write_ladder(problem: Problem, precision: str) -> list[str]:
+    """Return the ladder's rungs and rule; [] without one."""
     rungs = problem.rungs
     if rungs is None:
-        return ""
-    tiny = float(np.finfo(np.float64 if precision == "double" else np.float32).tiny) ** 0.25
+        return []
+    real = emit.REALS[precision]
     scalars = {
         "RUNGS": rungs.logs.size,
         "RUNG_FIRST": rungs.first,
@@ -129,22 +160,21 @@ def _ladder(problem: Problem, precision: str) -> str:
         "RUNG_WAIT": rungs.wait,
         "RUNG_MOST": rungs.most,
         "RUNG_PATIENCE": rungs.patience,
-        "RUNG_TINY": emit.number(tiny, precision),
-        "LOG": "log" if precision == "double" else "logf",
+        "RUNG_TINY": emit.number(real.tiny**0.25, precision),
+        "LOG": "log" + real.suffix,
     }
-    text = "".join(f"#define {name} {value}\n" for name, value in scalars.items())
-    return text + emit.reals("rung_log", rungs.logs, precision)
+    return [emit.defines(scalars) + "\n" + emit.reals("rung_log", rungs.logs, precision)]
 
 
-def row_order(problem: Problem) -> np.ndarray:
-    """Equalities first; then by the number of entries, so that loops over rows do alike things. Cones stay in order."""
+def _order_rows(problem: Problem) -> np.ndarray:
+    """Return the order of the rows: equalities first, then by entries, so that loops do alike things; cones stay."""
     if problem.cones is not None:
         return np.arange(problem.constraints)
     return np.lexsort((np.diff(problem.A.indptr), ~problem.equality))
 
 
-def _qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
-    rows = row_order(problem)
+def _write_qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
+    rows = _order_rows(problem)
     order = linear.order
     A = sp.csr_array(problem.A[rows][:, order])
     P = sp.csr_array(problem.P[order][:, order])
@@ -160,29 +190,28 @@ def _qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
         "e_over_c": e / c,
     }
     return [
-        f"#define EQUALITIES {int(problem.equality.sum())}",
-        f"#define P_BY_SYSTEM {int(linear.by_system)}",
-        *(f"#define {name} {emit.number(value, precision)}" for name, value in scalars.items()),
+        emit.defines({"EQUALITIES": int(problem.equality.sum()), "P_BY_SYSTEM": int(linear.by_system)}),
+        emit.defines(emit.numbers(scalars, precision)),
         *(emit.reals(name, value, precision) for name, value in vectors.items()),
-        _refining(problem, linear, precision),
+        _write_refining(problem, linear, precision),
         emit.integers("index_t", "place_x", order),
         emit.integers("index_t", "place_row", problem.place[rows]),
-        product("multiply_A", A, precision),
-        product("multiply_At", sp.csr_array(A.T), precision),
-        product("multiply_P", P, precision),
-        _free_rows(problem, precision),
-        qp_load(problem, rows, order, precision),
+        write_product("multiply_A", A, precision),
+        write_product("multiply_At", sp.csr_array(A.T), precision),
+        write_product("multiply_P", P, precision),
+        _write_free_rows(problem, precision),
+        write_qp_load(problem, rows, order, precision),
     ]
 
 
-def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str) -> list[str]:
+def _write_condensed(problem: Problem, c: Condensation, linear: Linear, precision: str) -> list[str]:
     rows = np.concatenate([c.equalities, c.inner])
     n = problem.n
     A = sp.csr_array(problem.A[rows])
     d = problem.d
     e = problem.e[rows]
     scalars = {"ONE_OVER_C": 1 / problem.c, "C_SCALE": problem.c, **c.bounds, "DELTA": float(problem.shift.max())}
-    scalars["ROUNDING"] = 1e3 * float(np.finfo(np.float64 if precision == "double" else np.float32).eps)
+    scalars["ROUNDING"] = 1e3 * emit.REALS[precision].epsilon
     vectors = {
         **{name: problem.theta[name] for name in ("rho", "alpha")},
         "d_scale": d,
@@ -191,7 +220,9 @@ def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str
         "e_over_c": e / problem.c,
         "one_over_g_size": 1 / (problem.c * d @ np.abs(c.N)),
     }
-    refinements = 0 if c.normal is None else max(c.normal.refinements, int(precision == "float"))
+    refinements = 0
+    if c.normal is not None:
+        refinements = max(c.normal.refinements, int(precision == "float"))
     sizes = {
         "WHOLE": n,
         "EQUALITIES": c.equalities.size,
@@ -204,94 +235,106 @@ def _condensed(problem: Problem, c: Condensation, linear: Linear, precision: str
         "ROWS_ARE_COORDINATES": int(c.rows_are_coordinates),
     }
     return [
-        *(f"#define {name} {value}" for name, value in sizes.items()),
-        *(f"#define {name} {emit.number(value, precision)}" for name, value in scalars.items()),
+        emit.defines(sizes),
+        emit.defines(emit.numbers(scalars, precision)),
         *(emit.reals(name, value, precision) for name, value in vectors.items()),
         emit.integers("index_t", "place_row", problem.place[rows]),
-        _inner_rows(c, precision),
-        product("multiply_reduced", sp.csr_array(c.P), precision),
-        product("multiply_N", sp.csr_array(c.N), precision),
-        product("multiply_P", problem.P, precision),
-        product("multiply_whole", A, precision),
-        product("multiply_whole_t", sp.csr_array(A.T), precision),
-        _multipliers(c, precision),
-        "" if c.rows_are_coordinates else product("multiply_back", c.left_inverse(), precision),
-        _free_rows(problem, precision),
-        condensed_load(problem, c, rows, precision),
-        *([] if problem.finish is None else _finish(c, problem.finish, problem.proximal, precision)),
+        _write_inner_rows(c, precision),
+        write_product("multiply_reduced", sp.csr_array(c.P), precision),
+        write_product("multiply_N", sp.csr_array(c.N), precision),
+        write_product("multiply_P", problem.P, precision),
+        write_product("multiply_whole", A, precision),
+        write_product("multiply_whole_t", sp.csr_array(A.T), precision),
+        _write_multipliers(c, precision),
+        _write_back(c, precision),
+        _write_free_rows(problem, precision),
+        write_condensed_load(problem, c, rows, precision),
+        *_write_finish(problem, c, precision),
     ]
 
 
-def _finish(c: Condensation, after: int, proximal: float, precision: str) -> list[str]:
-    """What the finish computes with: the inverse of P, or of P and a proximal term, and what comes of it."""
-    made = finish_tables(c.P, c.A, c.N.T @ c.N, proximal)
+def _write_back(c: Condensation, precision: str) -> str:
+    """Return the product from a point to its coordinates, where the rows do not give them."""
+    if c.rows_are_coordinates:
+        return ""
+    return write_product("multiply_back", c.left_inverse(), precision)
+
+
+def _write_finish(problem: Problem, c: Condensation, precision: str) -> list[str]:
+    """Return what the finish computes with: the inverse of P, or of P and a proximal term, and what comes of it."""
+    if problem.finish is None:
+        return []
+    made = finish_tables(c.P, c.A, c.N.T @ c.N, problem.proximal)
     sizes = {
         "SLOTS": c.slots,
         "PANEL": 4,
         "MOST_CHANGES": most_changes(c.slots),
-        "FINISH_AFTER": after,
+        "FINISH_AFTER": problem.finish,
         "FINISH_OUTER": OUTER,
         "FINISH_CORRECTIONS": corrections(made.delta),
         "PROXIMAL": int(made.delta > 0),
     }
     scalars = {"DEPENDENT": DEPENDENT, "FINISH_ROUNDING": ROUNDING, "FINISH_ACCURACY": ACCURACY}
     vectors = {"gram": made.gram, "spread": made.spread, "one_over_root": 1 / made.root}
+    proximal = ""
+    if made.delta:
+        proximal = write_product("multiply_proximal", sp.csr_array(made.delta * (c.N.T @ c.N)), precision)
     return [
-        *(f"#define {name} {value}" for name, value in sizes.items()),
-        *(f"#define {name} {emit.number(value, precision)}" for name, value in scalars.items()),
+        emit.defines(sizes),
+        emit.defines(emit.numbers(scalars, precision)),
         *(emit.reals(name, value, precision) for name, value in vectors.items()),
-        product("multiply_inverse", sp.csr_array(made.inverse), precision),
-        product("multiply_proximal", sp.csr_array(made.delta * (c.N.T @ c.N)), precision) if made.delta else "",
+        write_product("multiply_inverse", sp.csr_array(made.inverse), precision),
+        proximal,
     ]
 
 
-def _inner_rows(c: Condensation, precision: str) -> str:
-    """Products with A, whose first rows are those of the identity, and with its transpose."""
+def _write_inner_rows(c: Condensation, precision: str) -> str:
+    """Return products with A, whose first rows are those of the identity, and with its transpose."""
     A = sp.csr_array(c.A)
     rest = sp.csr_array(A[c.alike :])
     if not c.multiplies_apart:
-        return product("multiply_A", A, precision) + product("multiply_At", sp.csr_array(A.T), precision)
-    head = "(const real *restrict x, real *restrict out)\n{\n"
+        return write_product("multiply_A", A, precision) + write_product("multiply_At", sp.csr_array(A.T), precision)
     return (
-        product("multiply_others", rest, precision)
-        + product("multiply_others_t", sp.csr_array(rest.T), precision)
-        + f"static void multiply_A{head}    for (int32_t i = 0; i < {c.alike}; ++i) out[i] = x[i];\n"
-        f"    multiply_others(x, out + {c.alike});\n}}\n"
-        f"static void multiply_At{head}    multiply_others_t(x + {c.alike}, out);\n"
-        f"    for (int32_t i = 0; i < {c.alike}; ++i) out[i] += x[i];\n}}\n"
+        write_product("multiply_others", rest, precision)
+        + write_product("multiply_others_t", sp.csr_array(rest.T), precision)
+        + emit.fill_part("inner_rows.c", alike=c.alike)
     )
 
 
-def _multipliers(c: Condensation, precision: str) -> str:
-    """From a slope to the equalities' multipliers, and what repeated equalities leave of b."""
-    text = "" if c.apart is None else product("multiply_apart", sp.csr_array(c.apart), precision)
+def _write_multipliers(c: Condensation, precision: str) -> str:
+    """Return the map from a slope to the equalities' multipliers, and what repeated equalities leave of b."""
+    text = ""
+    if c.apart is not None:
+        text = write_product("multiply_apart", sp.csr_array(c.apart), precision)
     if not c.equalities.size:
-        return text + "static void solve_normal(real *x)\n{\n    (void)x;\n}\n"
+        return text + emit.read_part("no_equalities.c")
     if c.normal is None:
-        return text + product("multiply_Yt", sp.csr_array(c.Y.T), precision)
+        return text + write_product("multiply_Yt", sp.csr_array(c.Y.T), precision)
     f = c.normal
     return (
         emit.integers("int32_t", "normal_first", f.first)
         + emit.integers(emit.index_type(c.equalities.size), "normal_row", f.row)
         + emit.reals("normal_value", f.value, precision)
         + emit.reals("normal_inverse", f.inverse, precision)
-        + emit.part("normal.c")
+        + emit.read_part("normal.c")
     )
 
 
-def _refining(problem: Problem, linear: Linear, precision: str) -> str:
-    """What the system that a step solves has besides P and A."""
+def _write_refining(problem: Problem, linear: Linear, precision: str) -> str:
+    """Return what the system that a step solves has besides P and A."""
     if not linear.spare:
         return ""
     order = linear.order
-    fixed = sp.csr_array((problem.n, problem.n)) if problem.fixed is None else problem.fixed[order][:, order]
+    fixed = sp.csr_array((problem.n, problem.n))
+    if problem.fixed is not None:
+        fixed = problem.fixed[order][:, order]
     tables = emit.reals("sigma", problem.theta["sigma"], precision)
-    return tables + product("multiply_fixed", sp.csr_array(fixed), precision)
+    return tables + write_product("multiply_fixed", sp.csr_array(fixed), precision)
 
 
-def _conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> list[str]:
+def _write_conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> list[str]:
     order = linear.order
-    double = precision == "double"
+    limits = emit.REALS[precision].limits
     A = sp.csr_array(problem.A[:, order])
     P = sp.csr_array(problem.P[order][:, order])
     d = problem.d[order]
@@ -303,8 +346,8 @@ def _conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> li
         "SEMIDEFINITES": len(cones.semidefinite),
         "NORMALIZED": int(problem.normalized),
         "ROOT_SIZE": emit.number(float(np.sqrt(problem.n + problem.constraints + 1)), precision),
-        "EPSILON": "DBL_EPSILON" if double else "FLT_EPSILON",
-        "REAL_MIN": "DBL_MIN" if double else "FLT_MIN",
+        "EPSILON": f"{limits}_EPSILON",
+        "REAL_MIN": f"{limits}_MIN",
     }
     vectors = {
         **{name: problem.theta[name] for name in ("r_w", "r_yz", "r_ynz", "r_tau", "alpha")},
@@ -316,31 +359,26 @@ def _conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> li
     for cone in cones.parts:
         # What has no sizes of its own is a loop of project.c.
         if cone.joint and cone.c_part is not None:
-            parts += [emit.integers("int32_t", cone.name, cone.sizes), emit.part(cone.c_part)]
+            parts += [emit.integers("int32_t", cone.name, cone.sizes), emit.read_part(cone.c_part)]
     return [
-        *(f"#define {name} {value}" for name, value in scalars.items()),
+        emit.defines(scalars),
         *(emit.reals(name, value, precision) for name, value in vectors.items()),
         emit.integers("index_t", "place_x", order),
-        product("multiply_A", A, precision),
-        product("multiply_At", sp.csr_array(A.T), precision),
-        product("multiply_P", P, precision),
+        write_product("multiply_A", A, precision),
+        write_product("multiply_At", sp.csr_array(A.T), precision),
+        write_product("multiply_P", P, precision),
         *parts,
-        emit.part("project.c"),
-        emit.part("conic_load.c"),
-        conic_load(problem, order, precision),
+        emit.read_part("project.c"),
+        emit.read_part("conic_load.c"),
+        write_conic_load(problem, order, precision),
     ]
 
 
-def _free_rows(problem: Problem, precision: str) -> str:
-    """Rows that no instance bounds have the value Ax and no multiplier."""
-    if problem.free_place.size == 0:
-        return "static void free_rows(longstep_result *r)\n{\n    (void)r;\n}\n"
+def _write_free_rows(problem: Problem, precision: str) -> str:
+    """Return the function for rows that no instance bounds: they have the value Ax and no multiplier."""
     count = problem.free_place.size
-    return (
-        product("multiply_free", problem.free, precision)
-        + emit.integers("index_t", "place_free", problem.free_place)
-        + "static void free_rows(longstep_result *r)\n{\n"
-        f"    real value[{count}];\n    multiply_free(r->x, value);\n"
-        f"    for (int32_t i = 0; i < {count}; ++i) {{\n"
-        "        r->y[place_free[i]] = 0;\n        r->s[place_free[i]] = value[i];\n    }\n}\n"
-    )
+    text = emit.select_features(emit.fill_part("free_rows.c", count=count), ANY_FREE=count > 0)
+    if count == 0:
+        return text
+    tables = emit.integers("index_t", "place_free", problem.free_place)
+    return write_product("multiply_free", problem.free, precision) + tables + text

@@ -4,80 +4,102 @@ import numpy as np
 
 from . import emit
 from .code import Code
-from .source import renamed
+from .linear import Linear
+from .problem import Problem
+from .source import rename_prefix
 
 # The files besides the code itself.
 SURROUNDINGS = ("main.c", "Makefile", "CMakeLists.txt", "README.md")
 
 
-def surroundings(code: Code, solver_hash: str, version: str) -> dict[str, str]:
-    """By name, with the prefix of the code."""
+def write_surroundings(code: Code, solver_hash: str, version: str) -> dict[str, str]:
+    """Return the files by name, with the prefix of the code."""
     return {
-        "main.c": _example(code),
-        "Makefile": emit.filled("Makefile", prefix=code.prefix),
-        "CMakeLists.txt": emit.filled("CMakeLists.txt", prefix=code.prefix),
-        "README.md": _readme(code, solver_hash, version),
+        "main.c": _write_example(code),
+        "Makefile": emit.fill_part("Makefile", prefix=code.prefix),
+        "CMakeLists.txt": emit.fill_part("CMakeLists.txt", prefix=code.prefix),
+        "README.md": _write_readme(code, solver_hash, version),
     }
 
 
-def _example(code: Code) -> str:
-    values = example_parameter(code)
+def _write_example(code: Code) -> str:
+    values = _choose_example(code.problem)
     array = emit.reals("parameter", values, code.precision).replace("static const real", "static longstep_real", 1)
     if "INFINITY" in array:
         array = "\n#include <math.h>\n" + array
-    return renamed(emit.filled("main.c", prefix=code.prefix, example=array), code.prefix)
+    return rename_prefix(emit.fill_part("main.c", prefix=code.prefix, example=array), code.prefix)
 
 
-def example_parameter(code: Code) -> np.ndarray:
-    """Some instance: the middle of what training saw, else the base values."""
-    problem = code.problem
-    if problem.mapped:
-        if problem.seen is None:
-            return np.zeros(problem.size)
-        with np.errstate(invalid="ignore"):
-            middle = (problem.seen.low + problem.seen.high) / 2
-        return np.where(np.isfinite(middle), middle, 0.0)
-    return problem.base
+def _choose_example(problem: Problem) -> np.ndarray:
+    """Return the parameter of some instance: the middle of what training saw, else the base values."""
+    if not problem.mapped:
+        return problem.base
+    if problem.seen is None:
+        return np.zeros(problem.size)
+    with np.errstate(invalid="ignore"):
+        middle = (problem.seen.low + problem.seen.high) / 2
+    return np.where(np.isfinite(middle), middle, 0.0)
 
 
-def _bytes(size: int) -> str:
-    return f"{size:,} bytes" + (f" ({size / 1024:.1f} KiB)" if size >= 1024 else "")
+def _format_bytes(size: int) -> str:
+    if size < 1024:
+        return f"{size:,} bytes"
+    return f"{size:,} bytes ({size / 1024:.1f} KiB)"
 
 
-def _readme(code: Code, solver_hash: str, version: str) -> str:
-    problem = code.problem
-    linear = code.linear
-    prefix = code.prefix
-    qp = problem.cones is None
-    data = "q, l, u" if qp else "b, c"
-    named = f"; `{prefix}.h` says where named ones begin." if problem.layout is not None else "."
-    whole = f": the data {data} of the instance, one after the other. Bounds of 1e20 and more are infinite."
-    least = (
+def _describe_parameter(code: Code) -> str:
+    """Return what follows "entries" in the sentence about the parameter."""
+    if not code.problem.mapped:
+        data = ", ".join(code.problem.data)
+        return f": the data {data} of the instance, one after the other. Bounds of 1e20 and more are infinite."
+    if code.problem.layout is None:
+        return "."
+    return f"; `{code.prefix}.h` says where named ones begin."
+
+
+def _describe_tolerances(code: Code) -> str:
+    """Return a paragraph on the least tolerances, empty where there are none."""
+    if not code.least_eps:
+        return ""
+    return (
         f"\nIn single precision tolerances have a floor: with `eps_abs` and `eps_rel` both below {code.least_eps:g}\n"
-        f"the status is `{prefix.upper()}_BAD_TOLERANCE`.\n"
+        f"the status is `{code.prefix.upper()}_BAD_TOLERANCE`.\n"
     )
+
+
+def _describe_method(linear: Linear) -> str:
+    if not linear.refinements:
+        return linear.words
+    return f"{linear.words}, refined {linear.refinements} times"
+
+
+def _write_readme(code: Code, solver_hash: str, version: str) -> str:
+    problem = code.problem
+    form = "½x'Px + q'x subject to l ≤ Ax ≤ u"
+    if problem.cones is not None:
+        form = "½x'Px + c'x subject to Ax + s = b, s ∈ K"
     values = {
-        "form": "½x'Px + q'x subject to l ≤ Ax ≤ u" if qp else "½x'Px + c'x subject to Ax + s = b, s ∈ K",
+        "form": form,
         "n": problem.n,
         "m": problem.constraints,
         "version": version,
         "precision": code.precision,
-        "rom": _bytes(code.rom),
-        "text": _bytes(code.text),
-        "ram": _bytes(code.ram),
-        "result": _bytes(code.result),
-        "suffix": "f" if code.precision == "float" else "",
+        "rom": _format_bytes(code.rom),
+        "text": _format_bytes(code.text),
+        "ram": _format_bytes(code.ram),
+        "result": _format_bytes(code.result),
+        "suffix": emit.REALS[code.precision].suffix,
         "size": problem.size,
-        "parameter": named if problem.mapped else whole,
-        "least": least if code.least_eps else "",
+        "parameter": _describe_parameter(code),
+        "least": _describe_tolerances(code),
         "horizon": problem.horizon,
         "distinct": len(problem.shift),
-        "factor": _bytes(code.factor_bytes),
-        "method": linear.words + (f", refined {linear.refinements} times" if linear.refinements else ""),
+        "factor": _format_bytes(code.factor_bytes),
+        "method": _describe_method(code.linear),
         "safeguard": _SAFEGUARDS[problem.safeguard],
         "hash": solver_hash[:16],
     }
-    return emit.filled("README.md", prefix=prefix, PREFIX=prefix.upper(), **values)
+    return emit.fill_part("README.md", prefix=code.prefix, PREFIX=code.prefix.upper(), **values)
 
 
 _SAFEGUARDS = {

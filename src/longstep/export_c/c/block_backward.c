@@ -1,9 +1,13 @@
-static void backward_J_R(const real *restrict MC, real *restrict b, int32_t first, const index_t *restrict below)
+static void backward_${j}_${r}(const real *restrict MC, real *restrict b, int32_t first, const index_t *restrict below)
 {
     real *const own = b + first;
-    real t[J_UP] = {0}, x[J_ + R_];
-    for (int k = 0; k < J_; ++k) x[k] = own[k];
-    for (int k = 0; k < R_; ++k) x[J_ + k] = b[below[k]];
-    ADD_COLUMNS(t, MC, x, J_UP, J_ + R_)
-    for (int k = 0; k < J_; ++k) own[k] = t[k];
+    real t[${wide}] = {0}, x[${both}];
+    for (int k = 0; k < ${j}; ++k) x[k] = own[k];
+#if ROWS_BELOW
+    for (int k = 0; k < ${r}; ++k) x[${j} + k] = b[below[k]];
+#else
+    (void)below;
+#endif
+    ADD_COLUMNS(t, MC, x, ${wide}, ${both})
+    for (int k = 0; k < ${j}; ++k) own[k] = t[k];
 }

@@ -1,0 +1,4 @@
+static void solve(const real *restrict factor, real *restrict b)
+{
+${calls}
+}

@@ -1,0 +1,4 @@
+static void ${name}(const real *restrict x, real *restrict out)
+{
+${rows}
+}

@@ -1,0 +1,10 @@
+#include "${prefix}.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "longstep_data.h"
+
+${algorithm}
+${driver}
