@@ -1,27 +1,39 @@
 """Certificates: claims about unseen instances that anyone can verify again from the solver and the data."""
 
 import math
-import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, TypeGuard, TypeVar, get_args
 
 import numpy as np
 from typing_extensions import override
 
+from .._util.plain import Json
 from .._util.text import above, percent, tolerance_text
 from ..data.dataset import Split
 from ..engine.finish import ACCURACY
 from ..evaluation.evaluate import Metric, evaluate, trained_instances
 from ..evaluation.method import Method
+from ..export_c import CompiledSolver
 from ..families.quadratic_program import QP
 from ..solver import Solver
 from ..training.finish import first_try
-from .document import CertificateError, Document, number, text, texts, whole
+from .document import (
+    CertificateError,
+    Document,
+    read_list,
+    read_number,
+    read_object,
+    read_optional,
+    read_text,
+    read_texts,
+    read_whole,
+)
 from .rates import says_the_same, steady_state_statement
 from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, required_samples, success_lower
 
+ValueT = TypeVar("ValueT")
 # Splits that something was chosen on, or that are kept to check certificates with.
 _REFUSED = {
     "train": "schedules are learned on it",
@@ -43,14 +55,14 @@ class Claim:
     violations: int
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> "Claim":
-        """From plain data, in which a tolerance of ∞ is None."""
-        bound = fields["tolerance"]
+    def of(fields: Mapping[str, object]) -> "Claim":
+        """Return the claim of plain data, in which a tolerance of ∞ is None."""
+        tolerance = read_optional(fields["tolerance"], read_number)
         return Claim(
-            iterations=whole(fields["iterations"]),
-            tolerance=math.inf if bound is None else number(bound),
-            success=number(fields["success"], 0, 1),
-            violations=whole(fields["violations"]),
+            iterations=read_whole(fields["iterations"]),
+            tolerance=math.inf if tolerance is None else tolerance,
+            success=read_number(fields["success"], 0, 1),
+            violations=read_whole(fields["violations"]),
         )
 
 
@@ -67,14 +79,14 @@ class ExactClaim:
     violations: int
 
     @staticmethod
-    def of(fields: dict[str, Any]) -> "ExactClaim":
-        """From plain data, in which changes of ∞ are None."""
-        changes = fields["changes"]
+    def of(fields: Mapping[str, object]) -> "ExactClaim":
+        """Return the claim of plain data, in which changes of ∞ are None."""
+        changes = read_optional(fields["changes"], read_whole)
         return ExactClaim(
-            steps=whole(fields["steps"]),
-            changes=math.inf if changes is None else whole(changes),
-            success=number(fields["success"], 0, 1),
-            violations=whole(fields["violations"]),
+            steps=read_whole(fields["steps"]),
+            changes=math.inf if changes is None else changes,
+            success=read_number(fields["success"], 0, 1),
+            violations=read_whole(fields["violations"]),
         )
 
 
@@ -110,7 +122,7 @@ class Certificate(Document):
     exact: ExactClaim | None = None
 
     def sentence(self, claim: Claim) -> str:
-        """One claim in words, with all that it rests on."""
+        """Return one claim in words, with all that it rests on."""
         if not math.isfinite(claim.tolerance):
             return (
                 f"After {claim.iterations} iterations nothing could be certified for {100 * (self.level or 0):g}% of "
@@ -123,7 +135,7 @@ class Certificate(Document):
         )
 
     def exact_sentence(self, claim: ExactClaim) -> str:
-        """The claim about the finish in words."""
+        """Return the claim about the finish in words."""
         if not math.isfinite(claim.changes):
             return (
                 f"After {claim.steps} steps and the finish too few points are exact to certify it: all but "
@@ -139,45 +151,54 @@ class Certificate(Document):
 
     @override
     def __str__(self) -> str:
-        together = " The claims hold together." if len(self.claims) + (self.exact is not None) > 1 else ""
-        rest = (
+        lines = []
+        if self.exact is not None:
+            lines.append(self.exact_sentence(self.exact))
+        lines += [self.sentence(claim) for claim in self.claims]
+        together = " The claims hold together." if len(lines) > 1 else ""
+        lines.append(
             f"It is assumed that these instances, and those it is applied to, are drawn independently from one "
             f"distribution.{together}"
         )
-        exact = [] if self.exact is None else [self.exact_sentence(self.exact)]
-        lines = [*exact, *(self.sentence(claim) for claim in self.claims), rest]
-        return "\n".join([*lines, self.convergence] if self.convergence else lines)
+        if self.convergence:
+            lines.append(self.convergence)
+        return "\n".join(lines)
 
     @override
-    def fields(self) -> dict[str, Any]:
-        """As plain data; ∞ becomes None."""
+    def fields(self) -> dict[str, Json]:
+        """Return what it says, as plain data; ∞ becomes None."""
         fields = asdict(self)
         for claim in fields["claims"]:
-            claim["tolerance"] = claim["tolerance"] if math.isfinite(claim["tolerance"]) else None
+            if not math.isfinite(claim["tolerance"]):
+                claim["tolerance"] = None
         if self.exact is not None and not math.isfinite(self.exact.changes):
             fields["exact"]["changes"] = None
         return fields
 
     @override
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> "Certificate":
-        """The inverse of `fields`; what is not such data is refused with an error of some kind."""
-        plain = {name: text(fields[name]) for name in ("metric", "measure", "split", "method")}
-        plain |= {name: text(fields[name]) for name in ("method_hash", "data_hash")}
-        if fields["bound"] not in get_args(BoundMethod):
-            raise ValueError(f"there is no bound {fields['bound']!r}")
+    def of(cls, fields: Mapping[str, object]) -> "Certificate":
+        """Return the certificate of these fields; what is not such data is refused with an error of some kind."""
+        bound = fields["bound"]
+        if not _is_bound_method(bound):
+            raise ValueError(f"there is no bound {bound!r}")
         return cls(
-            **plain,
-            claims=tuple(Claim.of(claim) for claim in fields["claims"]),
-            lower=tuple(number(value) for value in fields["lower"]),
-            level=None if fields["level"] is None else number(fields["level"], 0.5, 1),
-            confidence=number(fields["confidence"], 0, 1),
-            bound=fields["bound"],
-            instances=whole(fields["instances"]),
-            distinct=whole(fields["distinct"]),
-            convergence=None if fields["convergence"] is None else text(fields["convergence"]),
-            versions=texts(fields["versions"]),
-            exact=None if fields.get("exact") is None else ExactClaim.of(fields["exact"]),
+            metric=read_text(fields["metric"]),
+            measure=read_text(fields["measure"]),
+            claims=tuple(Claim.of(read_object(claim)) for claim in read_list(fields["claims"])),
+            lower=tuple(map(read_number, read_list(fields["lower"]))),
+            level=read_optional(fields["level"], _read_level),
+            confidence=read_number(fields["confidence"], 0, 1),
+            bound=bound,
+            instances=read_whole(fields["instances"]),
+            distinct=read_whole(fields["distinct"]),
+            split=read_text(fields["split"]),
+            method=read_text(fields["method"]),
+            convergence=read_optional(fields["convergence"], read_text),
+            method_hash=read_text(fields["method_hash"]),
+            data_hash=read_text(fields["data_hash"]),
+            versions=read_texts(fields["versions"]),
+            exact=read_optional(fields.get("exact"), _read_exact_claim),
         )
 
     def verify(
@@ -197,14 +218,20 @@ class Certificate(Document):
                 f"the certificate was made on other data: {self.instances} instances with hash {self.data_hash[:12]}…, "
                 f"not these {len(validation)} with {validation.content_hash()[:12]}…"
             )
+        iterations = [c.iterations for c in self.claims]
+        tolerances = None
+        level = self.level
+        if level is None:
+            # A claim for each pair of an iteration count and a tolerance; of the finish it is about the usual level.
+            iterations = _drop_repeated(iterations)
+            tolerances = _drop_repeated(c.tolerance for c in self.claims)
+            level = 0.975
         found = certify(
             method,
             validation,
-            [c.iterations for c in self.claims]
-            if self.level is not None
-            else _unique(c.iterations for c in self.claims),
-            None if self.level is not None else _unique(c.tolerance for c in self.claims),
-            level=0.975 if self.level is None else self.level,
+            iterations,
+            tolerances,
+            level=level,
             confidence=self.confidence,
             bound=self.bound,
             metric=self.metric if metric is None else metric,
@@ -213,7 +240,7 @@ class Certificate(Document):
         if changed := [k for k, v in self.versions.items() if found.versions.get(k) != v]:
             text = ", ".join(f"{k} {self.versions[k]} (now {found.versions.get(k)})" for k in changed)
             warnings.warn(f"the certificate was made with {text}: everything was computed again", stacklevel=2)
-        differing = _differences(self, replace(found, versions=self.versions))
+        differing = _compare(self, replace(found, versions=self.versions))
         if differing:
             raise CertificateError(f"computed again, the certificate does not say the same: {differing}")
         return found
@@ -231,9 +258,9 @@ def certify(
     metric: Metric | None = None,
     progress: bool = False,
 ) -> Certificate:
-    """What can be promised of a method on unseen instances, from validation instances that it was not made with.
+    """Return what can be promised of a method on unseen instances, from instances that it was not made with.
 
-    With a `tolerance` (or several): on how many instances, at least, the metric is below it after so many iterations.
+    With a `tolerance` (or several): on how many instances, at least, the metric is below it after `iterations`.
     Without: below which tolerance it is on at least `level` of all instances, by order statistics. All claims hold
     together with probability `confidence`; J iteration counts share it. Iterations and tolerances must be chosen before
     looking at the validation instances. What is certified is the point that `solve(…, steps=k)` returns; `method` may
@@ -254,20 +281,23 @@ def certify(
     >>> print(certificate.sentence(certificate.claims[0]))  # doctest: +ELLIPSIS
     After 5 iterations f − f* is below 0.001 on at least 97.7% of instances, with confidence 0.99, established on ...
     """
-    counts = _counts(iterations)
-    tolerances = _tolerances(tolerance)
+    counts = _check_counts(iterations)
+    tolerances = _check_tolerances(tolerance)
     if not 0 < confidence < 1:
         raise CertificateError(f"confidence must lie in (0, 1), got {confidence}")
     distinct = _check_validation(method, validation)
     evaluation = evaluate(method, validation, max(counts), metric=metric, timed=False, progress=progress)
     values = evaluation.values[:, counts]
     N = len(evaluation)
-    finishes = has_exact_claim(method)
     # The claims about numbers of steps share the risk, and with them the one about the finish.
     parts = len(counts) * len(tolerances or [0])
-    risk = (1 - confidence) * (parts / (parts + 1) if finishes else 1)
+    risk = 1 - confidence
+    exact = None
+    if (finishing := _find_finishing(method)) is not None:
+        risk = (1 - confidence) * (parts / (parts + 1))
+        exact = _claim_exactness(finishing, validation, level, 1 - confidence - risk)
     if tolerances is None:
-        uppers, lowers = _quantiles(values, level, risk, bound)
+        uppers, lowers = _bound_quantiles(values, level, risk, bound)
         claims = tuple(
             Claim(k, float(t), level, int(np.sum(~(column < t))))
             for k, t, column in zip(counts, uppers, values.T, strict=True)
@@ -290,32 +320,55 @@ def certify(
         distinct=distinct,
         split=validation.name,
         method=method.name,
-        convergence=_convergence(method),
+        convergence=_state_convergence(method),
         method_hash=evaluation.method_hash,
         data_hash=evaluation.data_hash,
         versions=evaluation.versions,
-        exact=_exact_claim(method, validation, level, 1 - confidence - risk) if finishes else None,
+        exact=exact,
     )
 
 
 def has_exact_claim(method: Method) -> bool:
-    """Whether a method has a finish by active sets, about which something is claimed."""
-    return isinstance(method.family, QP) and getattr(method, "finish", None) is not None
+    """Tell whether a method has a finish by active sets, about which something is claimed."""
+    return _find_finishing(method) is not None
 
 
-def _exact_claim(method: Any, validation: Split, level: float, risk: float) -> ExactClaim:
-    """How many changes make `level` of all instances exact, but with probability `risk`."""
+def _find_finishing(method: Method) -> Solver | CompiledSolver | None:
+    """Return the method where it is a solver that finishes by active sets."""
+    if not isinstance(method, Solver | CompiledSolver) or not isinstance(method.family, QP):
+        return None
+    return None if method.finish is None else method
+
+
+def _claim_exactness(method: Solver | CompiledSolver, validation: Split, level: float, risk: float) -> ExactClaim:
+    """Return how many changes make `level` of all instances exact, but with probability `risk`."""
     found = first_try(method, validation.parameters)
     changes = np.where(found.exact, found.changes, np.inf)
     upper = quantile_bounds(changes[:, None], level, risk)[0][0]
-    bound = math.floor(upper) if math.isfinite(upper) else math.inf
+    steps = int(method.finish or 0)
+    if math.isfinite(upper):
+        bound = math.floor(upper)
+        return ExactClaim(steps, bound, level, int(np.sum(changes > bound)))
     # Where nothing can be claimed, violations are those that are not exact.
-    violations = int(np.sum(changes > bound)) if math.isfinite(bound) else int(np.sum(np.isinf(changes)))
-    return ExactClaim(int(method.finish), bound, level, violations)
+    return ExactClaim(steps, math.inf, level, int(np.sum(np.isinf(changes))))
 
 
-def _quantiles(values: np.ndarray, level: float, risk: float, bound: BoundMethod) -> tuple[np.ndarray, np.ndarray]:
-    """Upper and lower bounds at all iteration counts, which fail together with probability at most `risk`."""
+def _is_bound_method(value: object) -> TypeGuard[BoundMethod]:
+    return value in get_args(BoundMethod)
+
+
+def _read_level(value: object) -> float:
+    return read_number(value, 0.5, 1)
+
+
+def _read_exact_claim(value: object) -> ExactClaim:
+    return ExactClaim.of(read_object(value))
+
+
+def _bound_quantiles(
+    values: np.ndarray, level: float, risk: float, bound: BoundMethod
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return upper and lower bounds at all counts, which fail together with probability at most `risk`."""
     counts = values.shape[1]
     if bound == "exact":
         return quantile_bounds(values, level, risk / (2 * counts))
@@ -324,7 +377,7 @@ def _quantiles(values: np.ndarray, level: float, risk: float, bound: BoundMethod
 
 
 def _check_validation(method: Method, validation: Split) -> int:
-    """The number of distinct instances; refuses those that the method was made with."""
+    """Return the number of distinct instances; refuse those that the method was made with."""
     if not isinstance(validation, Split):
         raise TypeError(f"validation instances come as a Split, such as dataset.validation, got {validation!r}")
     if validation.name in _REFUSED:
@@ -342,15 +395,15 @@ def _check_validation(method: Method, validation: Split) -> int:
     return len(set(validation.instance_hashes()))
 
 
-def _convergence(method: Method) -> str | None:
+def _state_convergence(method: Method) -> str | None:
     if not isinstance(method, Solver):
         return None
     statement = steady_state_statement(method.algorithm, method.family, method.schedule)
     return statement.sentence if statement.holds else None
 
 
-def _differences(stated: Certificate, found: Certificate) -> str:
-    """What two certificates disagree on, in words; bounds to 1e-12."""
+def _compare(stated: Certificate, found: Certificate) -> str:
+    """Return what two certificates disagree on, in words; bounds may differ by 1e-12."""
     if len(stated.claims) != len(found.claims):
         return f"{len(stated.claims)} claims instead of {len(found.claims)}"
     texts = []
@@ -358,32 +411,38 @@ def _differences(stated: Certificate, found: Certificate) -> str:
         equal = a.iterations == b.iterations and a.violations == b.violations
         if not (equal and a.tolerance == b.tolerance and abs(a.success - b.success) <= 1e-12):
             texts.append(f"it says {a}, found was {b}")
-    for name in ("lower", "exact", "metric", "instances", "distinct", "split", "method", "measure", "convergence"):
-        same = says_the_same if name == "convergence" else operator.eq
-        if not same(getattr(stated, name), getattr(found, name)):
-            texts.append(f"{name} is {getattr(stated, name)!r}, found was {getattr(found, name)!r}")
+    names = [n for n in _COMPARED if getattr(stated, n) != getattr(found, n)]
+    if not says_the_same(stated.convergence, found.convergence):
+        names.append("convergence")
+    texts += [f"{name} is {getattr(stated, name)!r}, found was {getattr(found, name)!r}" for name in names]
     return "; ".join(texts)
 
 
-def _unique(values: Iterable) -> list:
+_COMPARED = ("lower", "exact", "metric", "instances", "distinct", "split", "method", "measure")
+
+
+def _drop_repeated(values: Iterable[ValueT]) -> list[ValueT]:
+    """Return the values in order, each once."""
     return list(dict.fromkeys(values))
 
 
 def least_validation(counts: int, level: float = 0.975, confidence: float = 0.997, *, finish: bool = False) -> int:
-    """How many validation instances `certify` needs, at least, to bound a quantile at so many iteration counts, and
-    with a finish the number of changes."""
+    """Return how many validation instances `certify` needs to bound a quantile at `counts` iteration counts.
+
+    With a finish it bounds the number of changes too.
+    """
     return required_samples(level, 1 - (1 - confidence) / (2 * (counts + finish)))
 
 
-def _counts(iterations: "int | Iterable[int]") -> list[int]:
-    counts = [iterations] if isinstance(iterations, int | np.integer) else list(iterations)
-    counts = [int(k) for k in counts]
+def _check_counts(iterations: "int | Iterable[int]") -> list[int]:
+    chosen = [iterations] if isinstance(iterations, int | np.integer) else list(iterations)
+    counts = [int(k) for k in chosen]
     if not counts or min(counts) < 0 or len(set(counts)) < len(counts):
         raise CertificateError(f"iterations must be one or several different numbers ≥ 0, got {iterations}")
     return counts
 
 
-def _tolerances(tolerance: "float | Iterable[float] | None") -> list[float] | None:
+def _check_tolerances(tolerance: "float | Iterable[float] | None") -> list[float] | None:
     if tolerance is None:
         return None
     values = [float(t) for t in np.atleast_1d(np.asarray(tolerance, np.float64))]

@@ -3,45 +3,68 @@
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from .._util import storage
 from .._util.hashing import content_hash
+from .._util.plain import Json
 
 _VERSION = 1
+ReadT = TypeVar("ReadT")
 
 
 class CertificateError(ValueError):
     """A certificate that does not hold for what it was checked against, or cannot be made from what was given."""
 
 
-def whole(value: Any) -> int:
-    """A whole number, or a TypeError."""
+def read_optional(value: object, read: Callable[[object], ReadT]) -> ReadT | None:
+    """Return what `read` makes of a value, None of None."""
+    return None if value is None else read(value)
+
+
+def read_list(value: object) -> Sequence[object]:
+    """Return a list, or raise a TypeError."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{value!r} is not a list")
+    return value
+
+
+def read_object(value: object) -> Mapping[str, object]:
+    """Return values by name, or raise a TypeError."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not a table")
+    return value
+
+
+def read_whole(value: object) -> int:
+    """Return a whole number, or raise a TypeError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not a whole number")
     return value
 
 
-def number(value: Any, low: float = -math.inf, high: float = math.inf) -> float:
-    """A real number in [low, high], or a TypeError."""
+def read_number(value: object, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return a real number in [low, high], or raise a TypeError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-        raise TypeError(f"{value!r} is not a number" + ("" if low == -math.inf else f" in [{low:g}, {high:g}]"))
+        where = "" if low == -math.inf else f" in [{low:g}, {high:g}]"
+        raise TypeError(f"{value!r} is not a number{where}")
     return float(value)
 
 
-def text(value: Any) -> str:
-    """A string, or a TypeError."""
+def read_text(value: object) -> str:
+    """Return a string, or raise a TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
 
 
-def texts(value: Any) -> dict[str, str]:
-    """Strings by name, or a TypeError."""
+def read_texts(value: object) -> dict[str, str]:
+    """Return strings by name, or raise a TypeError."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is not a table of texts")
-    return {text(name): text(each) for name, each in value.items()}
+    return {read_text(name): read_text(each) for name, each in value.items()}
 
 
 class Document(ABC):
@@ -50,27 +73,28 @@ class Document(ABC):
     kind: ClassVar[str]
 
     @abstractmethod
-    def fields(self) -> dict[str, Any]:
-        """What it says, as plain data."""
+    def fields(self) -> dict[str, Json]:
+        """Return what it says, as plain data."""
 
     @classmethod
     @abstractmethod
-    def of(cls, fields: dict[str, Any]) -> Self:
-        """The inverse of `fields`."""
+    def of(cls, fields: Mapping[str, object]) -> Self:
+        """Return the document of these fields: the inverse of `fields`."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data with kind, format version and hash."""
+    def to_json(self) -> dict[str, Json]:
+        """Return plain data with kind, format version and hash."""
         fields = json.loads(json.dumps(self.fields(), allow_nan=False))
         return {"longstep": self.kind, "version": _VERSION, **fields, "hash": self._hash(fields)}
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """The inverse of `to_json`; refuses another kind, and what was changed since."""
+    def from_json(cls, document: object) -> Self:
+        """Return the document of what `to_json` gave; refuse another kind, and what was changed since."""
         if not isinstance(document, dict):
             raise CertificateError(f"this is not a {cls.kind} of longstep, but a {type(document).__name__}")
         fields = dict(document)
         if (found := fields.pop("longstep", None)) != cls.kind:
-            raise CertificateError(f"this is not a {cls.kind} of longstep" + (f", but a {found}" if found else ""))
+            other = f", but a {found}" if found else ""
+            raise CertificateError(f"this is not a {cls.kind} of longstep{other}")
         version = fields.pop("version", 0)
         if not isinstance(version, int) or version > _VERSION:
             raise CertificateError(f"the {cls.kind} has format version {version}; upgrade longstep to read it")
@@ -103,5 +127,5 @@ class Document(ABC):
         return cls.from_json(document)
 
     @classmethod
-    def _hash(cls, fields: dict[str, Any]) -> str:
+    def _hash(cls, fields: Mapping[str, object]) -> str:
         return content_hash(cls.kind, json.dumps(fields, sort_keys=True))

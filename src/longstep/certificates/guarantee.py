@@ -1,17 +1,30 @@
 """What holds for every instance, whatever the distribution: convergence, and worst cases where they are known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
+from .._util.plain import Json
 from .._util.text import above
 from .._util.versions import versions
-from ..families.smooth import Quadratic
+from ..families.composite import Composite
+from ..families.smooth import Differentiable, Quadratic
 from ..solver import Solver
-from .document import CertificateError, Document, number, text, texts, whole
+from .document import (
+    CertificateError,
+    Document,
+    read_list,
+    read_number,
+    read_object,
+    read_optional,
+    read_text,
+    read_texts,
+    read_whole,
+)
+from .gradient_steps import is_gradient_schedule
 from .performance import worst_case
 from .rates import SteadyStateStatement, guarded_rate, says_the_same, steady_state_statement, worst_case_rate
 
@@ -47,13 +60,15 @@ class Guarantee(Document):
         distance = "iterations the distance to the optimum is, but for rounding, at most"
         start = "times that of the start, for every parameter and every start"
         for k, rate, alone in zip(self.iterations, self.rates, self.unguarded, strict=False):
-            where = f", and at most {above(alone)} times where the safeguard does not act" if self.safeguard else ""
+            where = ""
+            if self.safeguard:
+                where = f", and at most {above(alone)} times where the safeguard does not act"
             lines.append(f"After {k} {distance} {above(rate)} {start}{where}.")
         if not self.rates:
             for k, alone in zip(self.iterations, self.unguarded, strict=False):
                 lines.append(f"After {k} {distance} {above(alone)} {start} on which the safeguard does not act.")
+        where = " on which the safeguard does not act" if self.safeguard else ""
         for k, worst in zip(self.iterations, self.worst, strict=False):
-            where = " on which the safeguard does not act" if self.safeguard else ""
             lines.append(
                 f"After {k} iterations f − f* is at most {above(worst)} times the squared distance of the start, for "
                 f"every function with L = {self.L:.4g} and μ = {self.mu:.4g}{where}."
@@ -61,30 +76,30 @@ class Guarantee(Document):
         return "\n".join(lines)
 
     @override
-    def fields(self) -> dict[str, Any]:
-        """As plain data."""
+    def fields(self) -> dict[str, Json]:
+        """Return what it says, as plain data."""
         return asdict(self)
 
     @override
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> "Guarantee":
-        """The inverse of `fields`; also of those of 0.1, whose rates were what is `unguarded` now."""
+    def of(cls, fields: Mapping[str, object]) -> "Guarantee":
+        """Return the guarantee of these fields; also of those of 0.1, whose rates were what is `unguarded` now."""
         if "unguarded" not in fields:
-            fields = fields | {"rates": [], "unguarded": fields["rates"], "safeguard": "unknown"}
-        statement = fields["convergence"]
-        words = {name: text(statement[name]) for name in ("sentence", "condition", "theorem")}
+            fields = {**fields, "rates": [], "unguarded": fields["rates"], "safeguard": "unknown"}
+        statement = read_object(fields["convergence"])
+        words = {name: read_text(statement[name]) for name in ("sentence", "condition", "theorem")}
         return cls(
             convergence=SteadyStateStatement(holds=bool(statement["holds"]), **words),
-            iterations=tuple(whole(k) for k in fields["iterations"]),
-            rates=tuple(number(v) for v in fields["rates"]),
-            unguarded=tuple(number(v) for v in fields["unguarded"]),
-            worst=tuple(number(v) for v in fields["worst"]),
-            L=None if fields["L"] is None else number(fields["L"]),
-            mu=None if fields["mu"] is None else number(fields["mu"]),
-            method=text(fields["method"]),
-            method_hash=text(fields["method_hash"]),
-            safeguard=None if fields["safeguard"] is None else text(fields["safeguard"]),
-            versions=texts(fields["versions"]),
+            iterations=tuple(map(read_whole, read_list(fields["iterations"]))),
+            rates=tuple(map(read_number, read_list(fields["rates"]))),
+            unguarded=tuple(map(read_number, read_list(fields["unguarded"]))),
+            worst=tuple(map(read_number, read_list(fields["worst"]))),
+            L=read_optional(fields["L"], read_number),
+            mu=read_optional(fields["mu"], read_number),
+            method=read_text(fields["method"]),
+            method_hash=read_text(fields["method_hash"]),
+            safeguard=read_optional(fields["safeguard"], read_text),
+            versions=read_texts(fields["versions"]),
         )
 
     def verify(self, solver: Solver) -> "Guarantee":
@@ -113,7 +128,7 @@ def _same_statements(stated: SteadyStateStatement, found: SteadyStateStatement) 
 
 
 def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_cases: bool = False) -> Guarantee:
-    """What holds for every instance, with the conditions that were checked.
+    """Return what holds for every instance, with the conditions that were checked.
 
     For every algorithm: that the steady state converges. For gradient descent on quadratics, with or without momentum:
     the rate over all parameters after each of `iterations` (Young 1953). `worst_cases` adds the exact worst case over
@@ -126,18 +141,22 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     The steady state of GradientDescent converges...
     After 10 iterations the distance to the optimum is, but for rounding, at most 0.00605 times that of the start, ...
     """
-    counts = (int(iterations),) if isinstance(iterations, int | np.integer) else tuple(int(k) for k in iterations)
+    if isinstance(iterations, int | np.integer):
+        iterations = [int(iterations)]
+    counts = tuple(int(k) for k in iterations)
     if any(k < 1 for k in counts):
         raise CertificateError(f"iterations must be positive, got {counts}")
     algorithm = solver.algorithm
     family = solver.family
     schedule = solver.schedule
-    L = getattr(family, "lipschitz", None)
-    mu = getattr(family, "strong_convexity", None)
+    L = mu = None
+    if isinstance(family, Differentiable | Composite):
+        L = float(family.lipschitz)
+        mu = float(family.strong_convexity)
     rates: tuple[float, ...] = ()
     unguarded: tuple[float, ...] = ()
     safeguard = solver.safeguard if len(schedule) else None
-    if counts and isinstance(family, Quadratic) and "step" in schedule.names:
+    if counts and isinstance(family, Quadratic) and is_gradient_schedule(schedule):
         curve = worst_case_rate(family, schedule, max(counts))
         unguarded = tuple(float(curve[k]) for k in counts)
         rates = unguarded
@@ -153,6 +172,16 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
             )
         worst = tuple(worst_case(algorithm, schedule, k, L=L, mu=mu) for k in counts)
     statement = steady_state_statement(algorithm, family, schedule)
-    hashes = {"method": solver.name, "method_hash": solver.content_hash(), "versions": versions()}
-    numbers = {"L": None if L is None else float(L), "mu": None if mu is None else float(mu)}
-    return Guarantee(statement, counts, rates, unguarded, worst, safeguard, **numbers, **hashes)
+    return Guarantee(
+        convergence=statement,
+        iterations=counts,
+        rates=rates,
+        unguarded=unguarded,
+        worst=worst,
+        safeguard=safeguard,
+        L=L,
+        mu=mu,
+        method=solver.name,
+        method_hash=solver.content_hash(),
+        versions=versions(),
+    )

@@ -13,7 +13,7 @@ own: first a bound on its growth, then its length in the worst case that was fou
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,9 +21,10 @@ from jaxtyping import Float
 
 from .._util.progress import Bar
 from ..algorithms.base import Algorithm
-from ..algorithms.performance import Criterion
+from ..algorithms.performance import Criterion, Performance
 from ..algorithms.registry import REGISTERED
 from ..schedules.schedule import Schedule
+from .gradient_steps import STEP
 
 # The worst case of each criterion is proportional to this power of L.
 _POWER: dict[Criterion, int] = {"objective": 1, "distance": 0, "gradient": 2}
@@ -42,7 +43,7 @@ def worst_case(
     mu: float = 0.0,
     criterion: Criterion = "objective",
 ) -> float:
-    """The worst error after `steps` ≥ 1 steps of the schedule from any z⁰, per unit of ‖z⁰ − z*‖².
+    """Return the worst error after `steps` ≥ 1 steps of the schedule from any z⁰, per unit of ‖z⁰ − z*‖².
 
     Over all f with an L-Lipschitz gradient and strong convexity mu ≥ 0, and for proximal gradient methods all convex
     g besides. Beyond its step-varying steps the schedule is in its steady state. The error is
@@ -55,10 +56,10 @@ def worst_case(
     comes within 0.1 % and 1e-6 (times L, 1, L²) of it, usually 1e-5 of it; where the solver is not that accurate an
     error is raised. 20 steps take a second, 20 proximal ones about twenty. With mu = 0 the distance need not fall.
     """
-    iterate = _checked(algorithm, schedule, steps, L, mu, criterion)
-    thetas = [{**schedule[k], "step": schedule[k]["step"] * L} for k in range(steps)]
+    form = _find_form(algorithm, schedule, steps, L, mu, criterion)
+    thetas = [{**schedule[k], STEP: schedule[k][STEP] * L} for k in range(steps)]
     estimation = _Estimation(mu / L, capacity=2 * steps + 3)
-    found = estimation.solve(*iterate(estimation, thetas)[criterion]())
+    found = estimation.solve(*form.iterate(estimation, thetas)[criterion]())
     if found.gap <= _ENOUGH + 1e-6 / found.upper:
         return found.upper * L ** _POWER[criterion]
     raise RuntimeError(
@@ -77,7 +78,7 @@ def worst_case_curve(
     criterion: Criterion = "objective",
     progress: bool = False,
 ) -> Float[np.ndarray, " counts"]:
-    """`worst_case` after each number of steps in `counts`; every one is a semidefinite program of its own."""
+    """Return `worst_case` after each number of steps in `counts`; every one is a semidefinite program of its own."""
     counts = list(counts)
     values = []
     with Bar("worst cases", len(counts), progress) as advance:
@@ -93,9 +94,10 @@ _Matrices: TypeAlias = Float[np.ndarray, "m size size"]
 _Points: TypeAlias = list[tuple[_Vector, _Vector, int]]
 
 
-def _interpolation(points: _Points, mu: float, inverse: float, u: int, v: int) -> tuple[_Matrices, np.ndarray]:
-    """The inequalities ⟨gram, G⟩ + value·F ≤ 0 of a convex function with curvature from mu to 1/inverse = L, minimal
-    at 0. Between any two points i and j, with x = x_i − x_j and s = s_i − s_j,
+def _interpolate(points: _Points, mu: float, inverse: float, u: int, v: int) -> tuple[_Matrices, np.ndarray]:
+    """Return the inequalities ⟨gram, G⟩ + value·F ≤ 0 of a convex function with curvature from mu to 1/inverse = L.
+
+    It is minimal at 0. Between any two points i and j, with x = x_i − x_j and s = s_i − s_j,
 
         F_j − F_i + ⟨s_j, x⟩ + (‖s‖²/L + μ‖x‖² − 2(μ/L)⟨s, x⟩) / (2(1 − μ/L)) ≤ 0.
     """
@@ -135,21 +137,22 @@ class _Estimation:
         self.start = self.unknown()
 
     def unknown(self) -> _Vector:
+        """Return a new unknown vector."""
         self.lengths.append(self.length)
         return np.eye(self.capacity)[len(self.lengths) - 1]
 
     def evaluate(self, points: _Points, x: _Vector, gradient: _Vector) -> int:
-        """The index of the value at x, where the function has this (sub)gradient."""
+        """Return the index of the value at x, where the function has this (sub)gradient."""
         points.append((x, gradient, len(self.f) + len(self.g)))
         return points[-1][2]
 
-    def gradient(self, x: _Vector) -> tuple[_Vector, int]:
-        """∇f(x) and the index of f(x)."""
+    def gradient(self, z: _Vector) -> tuple[_Vector, int]:
+        """Return ∇f(z) and the index of f(z)."""
         found = self.unknown()
-        return found, self.evaluate(self.f, x, found)
+        return found, self.evaluate(self.f, z, found)
 
     def proximal_step(self, y: _Vector, t: float) -> tuple[_Vector, int]:
-        """z = prox_{tg}(y − t∇f(y)) and the index of g(z). Unknown is z, because its subgradient often vanishes."""
+        """Return z = prox_{tg}(y − t∇f(y)) and the index of g(z). Unknown is z: its subgradient often vanishes."""
         gradient, _ = self.gradient(y)
         self.length *= max(1.0, t - 1)
         z = self.unknown()
@@ -160,8 +163,8 @@ class _Estimation:
         lengths = np.array(self.lengths)
         u = len(self.lengths)
         v = len(self.f) + len(self.g)
-        f = _interpolation(self.f, self.mu, 1.0, u, v)
-        g = _interpolation(self.g, 0.0, 0.0, u, v)
+        f = _interpolate(self.f, self.mu, 1.0, u, v)
+        g = _interpolate(self.g, 0.0, 0.0, u, v)
         grams, linear = (np.concatenate(both) for both in zip(f, g, strict=True))
         program = _Program(grams, linear, np.outer(x, x)[:u, :u], np.isin(np.arange(v), values).astype(float))
         best = _Found(np.nan, np.inf, np.eye(u))
@@ -169,7 +172,8 @@ class _Estimation:
         for _ in range(_ROUNDS):
             found = program.in_units(lengths).solve(padding)
             stalled = best.gap / 2 < found.gap < 1
-            best = best if best.gap < found.gap else found
+            if not best.gap < found.gap:
+                best = found
             if best.gap <= (_ENOUGH if stalled else _GOAL):
                 break
             if np.isfinite(found.upper):
@@ -252,18 +256,22 @@ class _Program(NamedTuple):
         slack = np.tensordot(multipliers, self.grams, axes=1) - self.gram
         slack[0, 0] += tau
         rounding = np.finfo(float).eps * len(slack) * (np.sum(multipliers) + tau)
-        return float(tau) if np.linalg.eigvalsh(slack)[0] >= rounding else np.inf
+        if np.linalg.eigvalsh(slack)[0] >= rounding:
+            return float(tau)
+        return np.inf
 
 
-def _checked(algorithm: Algorithm, schedule: Schedule, steps: int, L: float, mu: float, criterion: Criterion) -> Any:
-    form = algorithm.own("performance")
+def _find_form(
+    algorithm: Algorithm, schedule: Schedule, steps: int, L: float, mu: float, criterion: Criterion
+) -> Performance:
+    """Return the algorithm's form for performance estimation; what has no worst case is refused."""
+    form: Performance | None = algorithm.own("performance")
     if form is None:
         known = ", ".join(kind.__name__ for kind in REGISTERED if kind.own("performance"))
         raise TypeError(f"worst cases are known for {known}, not for {type(algorithm).__name__}")
-    iterate, names = form
-    if set(schedule.names) != set(names):
+    if set(schedule.names) != set(form.names):
         raise ValueError(
-            f"{type(algorithm).__name__} has the hyperparameters {', '.join(sorted(names))}; "
+            f"{type(algorithm).__name__} has the hyperparameters {', '.join(sorted(form.names))}; "
             f"the schedule has {', '.join(schedule.names)}"
         )
     if criterion not in _POWER:
@@ -272,6 +280,6 @@ def _checked(algorithm: Algorithm, schedule: Schedule, steps: int, L: float, mu:
         raise ValueError(f"need 0 ≤ mu < L < ∞, got L = {L}, mu = {mu}")
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
-    if not all(schedule[k]["step"] > 0 for k in range(steps)):
+    if not all(schedule[k][STEP] > 0 for k in range(steps)):
         raise ValueError("all steps of the schedule must be positive")
-    return iterate
+    return form

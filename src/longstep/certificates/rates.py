@@ -17,13 +17,14 @@ from ..schedules.domain import Domain, Interval, Positive
 from ..schedules.schedule import Schedule
 from ..training.closed_form.exact import worst_case_rates
 from ..training.closed_form.spectrum import Spectrum, curved
+from .gradient_steps import is_gradient_schedule, read_step, read_steps
 
 # Points per degree of the polynomial, for the maximum over an interval.
 _DENSITY = 512
 
 
 def worst_case_rate(family: Quadratic, schedule: Schedule, steps: int) -> Float[np.ndarray, " steps_plus_1"]:
-    """The smallest ρ_k with ‖z^k − z*‖ ≤ ρ_k‖z⁰ − z*‖ for all parameters and starts, k = 0 … steps (Young 1953).
+    """Return the smallest ρ_k with ‖z^k − z*‖ ≤ ρ_k‖z⁰ − z*‖ for all parameters and starts, k = 0 … steps (Young 1953).
 
         ρ_k = max_j |p_k(λ_j)|,  p_0 = 1,  p_{k+1}(λ) = (1 − t_kλ)p_k(λ) + β_k(p_k(λ) − p_{k−1}(λ))
 
@@ -35,13 +36,13 @@ def worst_case_rate(family: Quadratic, schedule: Schedule, steps: int) -> Float[
     array([1.  , 0.75, 0.45])
     """
     values = Spectrum(family).eigenvalues
-    return _rates(values[curved(values)], schedule, steps)
+    return _compute_rates(values[curved(values)], schedule, steps)
 
 
 def guarded_rate(
     family: Quadratic, schedule: Schedule, steps: int, rule: str, safe: Mapping[str, float]
 ) -> Float[np.ndarray, " steps_plus_1"]:
-    """`worst_case_rate` of a schedule under a safeguard with these safe hyperparameters, whatever it does.
+    """Return `worst_case_rate` of a schedule under a safeguard with these safe hyperparameters, whatever it does.
 
     The safeguard decides for an instance as a whole. So ρ_k is the largest of max_j |p_k(λ_j)| over all courses that an
     instance can take: every block that it does not spend on safe steps may end well, or be undone.
@@ -61,20 +62,21 @@ class _Courses:
         self.steps = steps
         self.safe = safe
         self.lengths = schedule.blocks if rule == "block" else (1,) * len(schedule)
-        # After so many failures an instance keeps to safe steps.
+        # The number of failures after which an instance keeps to safe steps.
         self.most = 2 if rule == "block" else 1
         self.worst = np.zeros(steps + 1)
         self.worst[0] = 1.0
 
     def follow(self, k: int, block: int, failures: int, safe: bool, p: np.ndarray, previous: np.ndarray) -> None:
-        """From block number `block`, which begins after k steps with polynomials p and, a step before, `previous`."""
+        """Go on from block number `block`, which begins after k steps with p and, a step before, `previous`."""
         anchor = (p, previous)
         inside = block < len(self.lengths)
-        end = k + self.lengths[block] if inside else self.steps
+        end = self.steps
+        if inside:
+            end = k + self.lengths[block]
         for number in range(k, min(end, self.steps)):
             theta = self.safe if safe and inside else self.schedule[number]
-            step = theta["step"]
-            momentum = theta.get("momentum", 0.0)
+            step, momentum = read_step(theta)
             with np.errstate(over="ignore", invalid="ignore"):
                 p, previous = p - step * self.values * p + momentum * (p - previous), p
             self._note(number + 1, p)
@@ -89,11 +91,13 @@ class _Courses:
 
     def _note(self, k: int, p: np.ndarray) -> None:
         largest = np.max(np.abs(p), initial=0.0)
-        self.worst[k] = max(self.worst[k], np.inf if np.isnan(largest) else largest)
+        if np.isnan(largest):
+            largest = np.inf
+        self.worst[k] = max(self.worst[k], largest)
 
 
 def interval_rate(L: float, mu: float, schedule: Schedule, steps: int) -> Float[np.ndarray, " steps_plus_1"]:
-    """`worst_case_rate` over all quadratics with eigenvalues in [mu, L]: max |p_k(λ)| over the interval.
+    """Return `worst_case_rate` over all quadratics with eigenvalues in [mu, L]: max |p_k(λ)| over the interval.
 
     Never below the maximum and at most 5e-6 of it above. A polynomial of degree k is largest on the interval by at
     most the factor 1/cos(kπ/2m) compared to m + 1 Chebyshev points (Ehlich and Zeller 1964); here m = 512·steps.
@@ -105,22 +109,22 @@ def interval_rate(L: float, mu: float, schedule: Schedule, steps: int) -> Float[
         raise ValueError(f"need 0 < L < ∞ and 0 ≤ mu ≤ L, got L = {L}, mu = {mu}")
     m = _DENSITY * max(steps, 1)
     values = (L + mu + (L - mu) * np.cos(np.pi * np.arange(m + 1) / m)) / 2
-    return _rates(values, schedule, steps) / np.cos(np.arange(steps + 1) * np.pi / (2 * m))
+    return _compute_rates(values, schedule, steps) / np.cos(np.arange(steps + 1) * np.pi / (2 * m))
 
 
-def _rates(values: Float[np.ndarray, " n"], schedule: Schedule, steps: int) -> Float[np.ndarray, " steps_plus_1"]:
-    """max |p_k| over these eigenvalues; infinite from where it overflows."""
-    if set(schedule.names) not in ({"step"}, {"step", "momentum"}):
+def _compute_rates(
+    values: Float[np.ndarray, " n"], schedule: Schedule, steps: int
+) -> Float[np.ndarray, " steps_plus_1"]:
+    """Return max |p_k| over these eigenvalues; infinite from where it overflows."""
+    if not is_gradient_schedule(schedule):
         raise ValueError(
             "worst-case rates are for gradient descent, with hyperparameters step and perhaps momentum; "
             f"the schedule has {', '.join(schedule.names)}"
         )
     if steps < 0:
         raise ValueError(f"steps must not be negative, got {steps}")
-    thetas = [schedule[k] for k in range(steps)]
-    step, momentum = ([theta.get(name, 0.0) for theta in thetas] for name in ("step", "momentum"))
     with np.errstate(over="ignore", invalid="ignore"):
-        rates = worst_case_rates(values, np.array(step), np.array(momentum))
+        rates = worst_case_rates(values, *read_steps(schedule, steps))
     return np.where(np.isnan(rates), np.inf, rates)
 
 
@@ -139,7 +143,7 @@ class SteadyStateStatement:
 
 
 def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Schedule) -> SteadyStateStatement:
-    """That the schedule's steady state converges on every instance that can be solved, whatever the steps before it.
+    """Return that the steady state converges on every instance that can be solved, whatever the steps before it.
 
     Checks each hyperparameter of the steady state against the range that the algorithm declares for this family,
     without the margin that training keeps from its ends.
@@ -158,7 +162,7 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
             f"the schedule has {', '.join(schedule.names)}"
         )
     checks = [
-        (_described(h.steady, h.name, steady[h.name]), _admits(h.steady, steady[h.name])) for h in hyperparameters
+        (_state_range(h.steady, h.name, steady[h.name]), _admits(h.steady, steady[h.name])) for h in hyperparameters
     ]
     failed = [text for text, admitted in checks if not admitted]
     name = type(algorithm).__name__
@@ -170,11 +174,11 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
         where = f"on every instance with {algorithm.converges_on}"
         sentence = f"{before} steady state of {name} converges, in exact arithmetic, {where}."
     condition = ", ".join(text for text, _ in checks)
-    return SteadyStateStatement(not failed, sentence, condition, _theorem(algorithm, family))
+    return SteadyStateStatement(not failed, sentence, condition, _state_theorem(algorithm, family))
 
 
 def says_the_same(stated: str | None, found: str | None) -> bool:
-    """Whether a text on convergence is the one found now; for one of 0.1 that said too much, with a warning."""
+    """Tell whether a text on convergence is the one found now; warn of one of 0.1 that said too much."""
     if stated == found:
         return True
     # 0.1 spoke of an optimum, which does not imply the primal-dual pair that SCS goes to.
@@ -185,13 +189,15 @@ def says_the_same(stated: str | None, found: str | None) -> bool:
     return True
 
 
-def _theorem(algorithm: Algorithm, family: Family) -> str:
+def _state_theorem(algorithm: Algorithm, family: Family) -> str:
     # Of the class itself: a subclass may take other steps, for which nothing is proved.
     theorem = algorithm.own("theorem")
     if theorem is None:
         return "No theorem is known for this algorithm: the ranges are those that it declares."
-    own = " A step t is one of t·L/Lₓ, with the constant Lₓ of the instance." if _has_own_units(family) else ""
-    return theorem.format(L=getattr(family, "lipschitz", 0.0)) + own
+    sentence = theorem.format(L=getattr(family, "lipschitz", 0.0))
+    if _has_own_units(family):
+        sentence += " A step t is one of t·L/Lₓ, with the constant Lₓ of the instance."
+    return sentence
 
 
 def _has_own_units(family: Family) -> bool:
@@ -200,20 +206,21 @@ def _has_own_units(family: Family) -> bool:
 
 def _admits(domain: Domain, value: float) -> bool:
     # The theorems ask for the open interval; the margin is the trainer's.
-    whole = Interval(domain.low, domain.high) if isinstance(domain, Interval) else domain
-    return bool(whole.contains(value))
+    if isinstance(domain, Interval):
+        domain = Interval(domain.low, domain.high)
+    return bool(domain.contains(value))
 
 
 @functools.singledispatch
-def _described(domain: Domain, name: str, value: float) -> str:
+def _state_range(domain: Domain, name: str, value: float) -> str:
     return f"{name} = {value:.6g} in {domain.describe()}"
 
 
-@_described.register
+@_state_range.register
 def _(domain: Interval, name: str, value: float) -> str:
     return f"{domain.low:.6g} < {name} = {value:.6g} < {domain.high:.6g}"
 
 
-@_described.register
+@_state_range.register
 def _(domain: Positive, name: str, value: float) -> str:
     return f"{name} = {value:.6g} > 0"

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -31,12 +31,14 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 BoundMethod: TypeAlias = Literal["kl", "exact"]
+# Entry by entry; of numbers it is a number.
+Entries: TypeAlias = np.ndarray | np.float64
 
 _TINY = 1e-300
 
 
 def kl(p: ArrayLike, q: ArrayLike) -> np.ndarray:
-    """kl(p‖q) = p log(p/q) + (1−p) log((1−p)/(1−q)), of coins with these probabilities; 0·log 0 = 0."""
+    """Return kl(p‖q) = p log(p/q) + (1−p) log((1−p)/(1−q)), of coins with these probabilities; 0·log 0 = 0."""
     p = np.asarray(p, np.float64)
     q = np.asarray(q, np.float64)
     # With the difference in log1p no digits cancel where q is near p.
@@ -45,8 +47,8 @@ def kl(p: ArrayLike, q: ArrayLike) -> np.ndarray:
     return -heads - special.xlog1py(1 - p, -difference / np.maximum(1 - p, _TINY))
 
 
-def kl_upper(risk: ArrayLike, bound: ArrayLike) -> Any:
-    """kl⁻¹(r̂ | c) = max{p : kl(r̂‖p) ≤ c}, entry by entry; by bisection, to 1e-16 and not too small.
+def kl_upper(risk: ArrayLike, bound: ArrayLike) -> Entries:
+    """Return kl⁻¹(r̂ | c) = max{p : kl(r̂‖p) ≤ c}, entry by entry; by bisection, to 1e-16 and not too small.
 
     >>> f"{kl_upper(0.004, math.log(2e5) / 1000):.7f}"
     '0.0230228'
@@ -66,65 +68,65 @@ def kl_upper(risk: ArrayLike, bound: ArrayLike) -> Any:
     return high[()]
 
 
-def kl_lower(risk: ArrayLike, bound: ArrayLike) -> Any:
-    """min{p : kl(r̂‖p) ≤ c} = 1 − kl⁻¹(1 − r̂ | c)."""
+def kl_lower(risk: ArrayLike, bound: ArrayLike) -> Entries:
+    """Return min{p : kl(r̂‖p) ≤ c} = 1 − kl⁻¹(1 − r̂ | c)."""
     return 1 - kl_upper(1 - np.asarray(risk, np.float64), bound)
 
 
-def risk_upper(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Any:
-    """A number that the risk exceeds with probability at most δ, entry by entry.
+def risk_upper(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Entries:
+    """Return a number that the risk exceeds with probability at most δ, entry by entry.
 
-    kl: kl⁻¹(r̂ | log(1/δ)/N). exact: the risk at which so few violations have probability δ.
+    kl: kl⁻¹(r̂ | log(1/δ)/N). exact: the risk at which no more than `violations` have probability δ.
 
     >>> round(float(risk_upper(0, 455, 1e-5)), 6)
     0.024986
     """
-    violations, instances = _counts(violations, instances)
-    return _upper(violations, instances, _probability(delta), method)
+    violations, instances = _check_violations(violations, instances)
+    return _bound_above(violations, instances, _check_probability(delta), method)
 
 
-def risk_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Any:
-    """A number that the risk falls below with probability at most δ: 1 − `risk_upper` of the successes."""
-    violations, instances = _counts(violations, instances)
-    return 1 - _upper(instances - violations, instances, _probability(delta), method)
+def risk_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Entries:
+    """Return a number that the risk falls below with probability at most δ: 1 − `risk_upper` of the successes."""
+    violations, instances = _check_violations(violations, instances)
+    return 1 - _bound_above(instances - violations, instances, _check_probability(delta), method)
 
 
 def risk_bounds(
     violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "kl"
-) -> tuple[Any, Any]:
-    """(lower, upper) between which the risk lies with probability at least 1 − δ.
+) -> tuple[Entries, Entries]:
+    """Return (lower, upper) between which the risk lies with probability at least 1 − δ.
 
     kl: kl(r̂‖r) ≤ log(2/δ)/N. exact: the two-sided Clopper–Pearson interval.
     """
     return risk_lower(violations, instances, delta / 2, method), risk_upper(violations, instances, delta / 2, method)
 
 
-def success_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Any:
-    """A number that the probability of success, 1 − risk, falls below with probability at most δ."""
+def success_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Entries:
+    """Return a number that the probability of success, 1 − risk, falls below with probability at most δ."""
     return 1 - risk_upper(violations, instances, delta, method)
 
 
 def success_bounds(
     violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "kl"
-) -> tuple[Any, Any]:
-    """(lower, upper) between which the probability of success lies with probability at least 1 − δ."""
+) -> tuple[Entries, Entries]:
+    """Return (lower, upper) between which the probability of success lies with probability at least 1 − δ."""
     lower, upper = risk_bounds(violations, instances, delta, method)
     return 1 - upper, 1 - lower
 
 
-def _upper_kl(violations: np.ndarray, instances: np.ndarray, delta: float) -> Any:
+def _upper_kl(violations: np.ndarray, instances: np.ndarray, delta: float) -> Entries:
     return kl_upper(violations / instances, math.log(1 / delta) / instances)
 
 
-def _upper_exact(violations: np.ndarray, instances: np.ndarray, delta: float) -> Any:
+def _upper_exact(violations: np.ndarray, instances: np.ndarray, delta: float) -> Entries:
     failures = np.minimum(violations, instances - 1)
     return np.where(violations == instances, 1.0, stats.beta.isf(delta, failures + 1, instances - failures))[()]
 
 
-_UPPER: dict[str, Callable[[np.ndarray, np.ndarray, float], Any]] = {"kl": _upper_kl, "exact": _upper_exact}
+_UPPER: dict[str, Callable[[np.ndarray, np.ndarray, float], Entries]] = {"kl": _upper_kl, "exact": _upper_exact}
 
 
-def _upper(violations: np.ndarray, instances: np.ndarray, delta: float, method: BoundMethod) -> Any:
+def _bound_above(violations: np.ndarray, instances: np.ndarray, delta: float, method: BoundMethod) -> Entries:
     if method not in _UPPER:
         raise ValueError(f"method must be 'kl' or 'exact', got {method!r}")
     return _UPPER[method](violations, instances, delta)
@@ -133,7 +135,7 @@ def _upper(violations: np.ndarray, instances: np.ndarray, delta: float, method: 
 def quantile_bounds(
     values: Float[np.ndarray, "N K"], level: float, delta: float
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-    """(upper, lower) bounds on the metric of unseen instances, each of which fails with probability at most δ.
+    """Return (upper, lower) bounds on the metric of unseen instances, each of which fails with probability at most δ.
 
     Of values of N instances (rows) at K iteration counts: at least `level` of all instances are below upper[k], and
     at least `level` are not below lower[k]. With v the most violations whose `risk_upper` is at most 1 − level, upper
@@ -144,7 +146,7 @@ def quantile_bounds(
     >>> upper.round(6).tolist(), lower.tolist()
     ([991.0], [10.0])
     """
-    values = _checked_values(values, level)
+    values = _check_values(values, level)
     ordered = np.sort(np.where(np.isnan(values), np.inf, values), axis=0)
     allowed = np.arange(len(values))
     most = int(np.sum(risk_upper(allowed, len(values), delta) <= 1 - level)) - 1
@@ -173,7 +175,7 @@ class QuantileCurves:
     delta: float
 
     def confidence(self, counts: int = 1) -> float:
-        """The probability with which both curves hold at `counts` iteration counts together: 1 − 2·T·counts·δ."""
+        """Return the probability with which both curves hold at `counts` counts together: 1 − 2·T·counts·δ."""
         return max(0.0, 1 - 2 * self.tolerances.size * counts * self.delta)
 
 
@@ -186,7 +188,7 @@ def quantile_curves(
     joint: int = 1,
     method: BoundMethod = "kl",
 ) -> QuantileCurves:
-    """Curves between which the metric lies: from values of N instances (rows) at K iteration counts.
+    """Return curves between which the metric lies: from values of N instances (rows) at K iteration counts.
 
     Upper: the smallest tolerance whose upper risk bound is < 1 − level, ∞ where there is none. Lower: the largest
     tolerance whose lower risk bound is > level, 0 where there is none. `joint` iteration counts share δ: each bound
@@ -198,12 +200,13 @@ def quantile_curves(
     >>> quantile_curves(np.full((1000, 1), 1e-7)).confidence()
     0.99698
     """
-    values, tolerances = _checked_curves(values, level, tolerances, joint)
-    delta = _probability(delta) / joint
+    values, tolerances = _check_curves(values, level, tolerances, joint)
+    delta = _check_probability(delta) / joint
     ordered = np.sort(np.where(np.isnan(values), np.inf, values), axis=0)
     below = np.stack([np.searchsorted(column, tolerances, side="left") for column in ordered.T], axis=1)
     counts, index = np.unique(len(values) - below, return_inverse=True)
-    lower, upper = (bound[index.reshape(below.shape)] for bound in risk_bounds(counts, len(values), delta, method))
+    places = index.reshape(below.shape)
+    lower, upper = (np.asarray(bound)[places] for bound in risk_bounds(counts, len(values), delta, method))
     # Both bounds fall as the tolerance grows, so both sets of tolerances are connected.
     small = upper < 1 - level
     large = lower > level
@@ -217,7 +220,7 @@ def quantile_curves(
 
 
 def required_samples(success: float, confidence: float, expected: float = 0.0, method: BoundMethod = "exact") -> int:
-    """How many instances certify "at least `success` of all instances" where a fraction `expected` violates.
+    """Return how many instances certify "at least `success` of all instances" where a fraction `expected` violates.
 
     The smallest N such that for N and every larger sample, ⌊expected·N⌋ violations still give `success_lower` ≥
     `success` at this confidence. (A smaller sample may do by chance of the rounding.) `expected` is the observed
@@ -227,7 +230,7 @@ def required_samples(success: float, confidence: float, expected: float = 0.0, m
     455
     """
     risk = 1 - success
-    delta = _probability(1 - confidence)
+    delta = _check_probability(1 - confidence)
     if not 0 < success < 1:
         raise ValueError(f"success must lie in (0, 1), got {success}")
     if not 0 <= expected < risk:
@@ -238,23 +241,28 @@ def required_samples(success: float, confidence: float, expected: float = 0.0, m
     rate = Fraction(expected).limit_denominator(10**9)
 
     def holds(violations: np.ndarray, instances: np.ndarray) -> np.ndarray:
-        return np.asarray(1 - _upper(violations, instances, delta, method) >= success)
+        return np.asarray(1 - _bound_above(violations, instances, delta, method) >= success)
 
     # From here on the kl bound is enough however the violations are rounded, and the exact bound is never wider.
     least = math.log(1 / delta) / float(kl(expected, risk))
     if least > 1e9:
         raise ValueError(f"this takes {least:.1e} instances: expect fewer violations, or claim less than {success}")
     enough = math.ceil(least) + 1
-    violations, first, last = _last_failing_run(holds, rate, enough)
+    violations, first, last = _find_last_failing_run(holds, rate, enough)
     while first < last:
         middle = (first + last) // 2
         done = bool(holds(np.asarray(violations), np.asarray(middle)))
-        first, last = (first, middle) if done else (middle + 1, last)
+        if done:
+            last = middle
+        else:
+            first = middle + 1
     return first
 
 
-def _last_failing_run(holds: Callable, rate: Fraction, enough: int) -> tuple[int, int, int]:
-    """Violations v and the range of N ≤ `enough` in which the answer lies, with ⌊rate·N⌋ = v below its end.
+def _find_last_failing_run(
+    holds: Callable[[np.ndarray, np.ndarray], np.ndarray], rate: Fraction, enough: int
+) -> tuple[int, int, int]:
+    """Return violations v and the range of N ≤ `enough` in which the answer lies, with ⌊rate·N⌋ = v below its end.
 
     While v stays the same a larger N only helps. So all is decided where v jumps, at N = ⌈v/rate⌉.
     """
@@ -273,7 +281,7 @@ def _last_failing_run(holds: Callable, rate: Fraction, enough: int) -> tuple[int
     return 0, 1, 1
 
 
-def _counts(violations: ArrayLike, instances: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _check_violations(violations: ArrayLike, instances: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     violations, instances = np.broadcast_arrays(np.asarray(violations), np.asarray(instances))
     if not (np.equal(np.mod(violations, 1), 0).all() and np.equal(np.mod(instances, 1), 0).all()):
         raise ValueError("violations and instances are counts: they must be whole numbers")
@@ -282,13 +290,13 @@ def _counts(violations: ArrayLike, instances: ArrayLike) -> tuple[np.ndarray, np
     return violations, instances
 
 
-def _probability(delta: float) -> float:
+def _check_probability(delta: float) -> float:
     if not 0 < delta < 1:
         raise ValueError(f"delta (or 1 − confidence) must lie in (0, 1), got {delta}")
     return float(delta)
 
 
-def _checked_values(values: ArrayLike, level: float) -> np.ndarray:
+def _check_values(values: ArrayLike, level: float) -> np.ndarray:
     values = np.asarray(values, np.float64)
     if values.ndim != 2 or not values.size:
         raise ValueError(f"values must have the shape (instances, iteration counts), got {values.shape}")
@@ -297,11 +305,11 @@ def _checked_values(values: ArrayLike, level: float) -> np.ndarray:
     return values
 
 
-def _checked_curves(
+def _check_curves(
     values: ArrayLike, level: float, tolerances: ArrayLike | None, joint: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    values = _checked_values(values, level)
-    tolerances = TOLERANCES if tolerances is None else np.array(tolerances, np.float64)
+    values = _check_values(values, level)
+    tolerances = np.array(TOLERANCES if tolerances is None else tolerances, np.float64)
     if tolerances.ndim != 1 or not tolerances.size or not np.isfinite(tolerances).all() or (tolerances <= 0).any():
         raise ValueError("tolerances must be a vector of positive numbers")
     if (np.diff(tolerances) <= 0).any():
