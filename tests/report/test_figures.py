@@ -288,7 +288,7 @@ def test_labels_at_the_ends_do_not_touch():
 
 
 def test_apart():
-    places = drawing.apart(np.array([0.99, 0.5, 0.98, 0.0]), 0.1)
+    places = drawing.move_apart(np.array([0.99, 0.5, 0.98, 0.0]), 0.1)
     np.testing.assert_allclose(places, [1.0, 0.5, 0.9, 0.0])
 
 

@@ -127,7 +127,7 @@ def test_statistics_at_chosen_iterations():
 
 def test_rich_tables_have_everything_at_every_width():
     table = comparison([replace(LEARNED, name="[bold]learned[/bold]"), PLAIN], TOLERANCE, at=[0, 2, 4])
-    texts = [c for row in table._cells() for c in row]
+    texts = [c for row in table._show_cells() for c in row]
     for width in (200, 80, 50):
         stream = io.StringIO()
         Console(file=stream, width=width).print(table)

@@ -87,6 +87,16 @@ def reached_text(pair: tuple[int | None, int | None]) -> str:
     return first if first == stays else f"{first} ({stays})"
 
 
+def count_text(count: float) -> str:
+    """A whole number with commas between thousands: 20,000."""
+    return f"{count:,.0f}"
+
+
+def ratio_text(pair: tuple[int, int]) -> str:
+    """3/200."""
+    return f"{pair[0]}/{pair[1]}"
+
+
 def _scientific(text: str) -> str:
     """Without a plus and zeros in the exponent."""
     mantissa, exponent = text.split("e")

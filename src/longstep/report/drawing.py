@@ -2,8 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,12 +17,25 @@ from .style import COLOURS, DASHES, MARKERS, Entry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
+# How a line is dashed: by Matplotlib's name, or by an offset and lengths.
+Dashes: TypeAlias = Literal["none", "-."] | tuple[float, tuple[float, ...]]
+LineEntry: TypeAlias = "tuple[Line2D, str]"
 _SYMBOLS = {name: symbol for algorithm in REGISTERED for name, symbol in algorithm.symbols.items()}
 
 
-def frame(axis: "Axes", last: int, limits: tuple[float, float]) -> None:
-    """Whole iterations across, decades up."""
+class Mark(NamedTuple):
+    """A level to mark in every panel: its label, values by name, and how its line looks."""
+
+    label: str
+    values: Mapping[str, float]
+    colour: str
+    dashes: Dashes
+
+
+def draw_frame(axis: "Axes", last: int, limits: tuple[float, float]) -> None:
+    """Draw axes with whole iterations across and decades up."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     axis.set(yscale="log", xlim=(0, max(last, 1)), ylim=limits)
@@ -31,8 +44,11 @@ def frame(axis: "Axes", last: int, limits: tuple[float, float]) -> None:
     axis.yaxis.set_minor_locator(NullLocator())
 
 
-def log_limits(curves: Iterable[ArrayLike]) -> tuple[float, float]:
-    """Whole decades from the floor of geometric means up to a thousand times the largest start: the rest blew up."""
+def choose_limits(curves: Iterable[ArrayLike]) -> tuple[float, float]:
+    """Return whole decades from the least value, or the floor of geometric means, up to where curves blow up.
+
+    That is a thousand times the largest start.
+    """
     shown = [c[np.isfinite(c) & (c > 0)] for c in map(np.asarray, curves)]
     values = np.concatenate(shown)
     if not values.size:
@@ -41,42 +57,52 @@ def log_limits(curves: Iterable[ArrayLike]) -> tuple[float, float]:
     low = max(min(values.min(), top), FLOOR)
     low = 10.0 ** math.floor(math.log10(low) + 1e-9)
     high = 10.0 ** math.ceil(math.log10(top) + 0.05)
-    return (FLOOR / 2 if low <= FLOOR else low), high
+    if low <= FLOOR:
+        low = FLOOR / 2
+    return low, high
 
 
-def draw_means(axis: "Axes", evaluations: list[Evaluation], chosen: int | None) -> list[Entry]:
-    """One line a method, the chosen one thicker; what leaves the axis runs along its top."""
+def draw_means(axis: "Axes", evaluations: list[Evaluation], chosen: int | None) -> list[LineEntry]:
+    """Draw one line a method, the chosen one thicker; what leaves the axis runs along its top."""
     entries = []
     top = axis.get_ylim()[1]
     for i, e in enumerate(evaluations):
         every = max(1, e.iterations // 8)
-        style: dict[str, Any] = {"color": COLOURS[i], "linestyle": DASHES[i], "marker": MARKERS[i]}
-        style |= {"markevery": (i * every // len(evaluations), every), "linewidth": 2.0 if i == chosen else 1.2}
-        above = np.flatnonzero(~(e.geometric_mean <= top))
         # No line leaves the axis, so that none need be cut at its edges.
-        (line,) = axis.plot(_clipped(e.geometric_mean, top), label=e.name, zorder=3, clip_on=False, **style)
+        (line,) = axis.plot(
+            _clip(e.geometric_mean, top),
+            label=e.name,
+            zorder=3,
+            clip_on=False,
+            color=COLOURS[i],
+            linestyle=DASHES[i],
+            marker=MARKERS[i],
+            markevery=(i * every // len(evaluations), every),
+            linewidth=2.0 if i == chosen else 1.2,
+        )
+        above = np.flatnonzero(~(e.geometric_mean <= top))
+        label = e.name
         if above.size:
             axis.plot(above[:1], [top], marker="^", markersize=5, color=COLOURS[i], clip_on=False, zorder=4)
-        entries.append((line, f"{e.name} (off scale from k\u00a0=\u00a0{above[0]})" if above.size else e.name))
+            label = f"{e.name} (off scale from k\u00a0=\u00a0{above[0]})"
+        entries.append((line, label))
     return entries
 
 
-def _clipped(curve: np.ndarray, top: float) -> np.ndarray:
+def _clip(curve: np.ndarray, top: float) -> np.ndarray:
     return np.minimum(np.where(np.isnan(curve), top, np.maximum(curve, FLOOR)), top)
 
 
-def draw_band(axis: "Axes", edges: list[np.ndarray], levels: Any, evaluation: Evaluation, index: int) -> Entry:
-    """The band between two quantiles over the instances."""
+def draw_band(axis: "Axes", edges: Sequence[np.ndarray], levels: Sequence[float], index: int) -> Entry:
+    """Draw the band between two quantiles over the instances, of these levels, in the colour of a method."""
     top = axis.get_ylim()[1]
-    k = np.arange(evaluation.iterations + 1)
-    low, high = (_clipped(edge, top) for edge in edges)
-    patch = axis.fill_between(k, low, high, color=COLOURS[index], alpha=0.18, linewidth=0, zorder=1)
-    low, high = sorted(levels)
-    return patch, f"{100 * low:g}%–{100 * high:g}% of instances"
+    low, high = (_clip(edge, top) for edge in edges)
+    patch = axis.fill_between(np.arange(low.size), low, high, color=COLOURS[index], alpha=0.18, linewidth=0, zorder=1)
+    return patch, f"{100 * levels[0]:g}%–{100 * levels[1]:g}% of instances"
 
 
-def draw_certificate(axis: "Axes", certificate: Certificate, colour: str) -> list[Entry]:
-    """Bounds hold at their iterations only: markers, joined by a thin line where they are of one quantile."""
+def draw_certificate(axis: "Axes", certificate: Certificate, colour: str) -> list[LineEntry]:
+    """Draw bounds, which hold at their iterations only: markers, joined where they are of one quantile."""
     from matplotlib.patheffects import withStroke
 
     claims = [c for c in certificate.claims if FLOOR <= c.tolerance < math.inf]
@@ -85,63 +111,98 @@ def draw_certificate(axis: "Axes", certificate: Certificate, colour: str) -> lis
         claims = [c for c in claims if c.success >= 1e-3]
         upper = [(c.iterations, c.tolerance) for c in claims]
         for c in claims:
-            text = percent(c.success)
-            halo: dict[str, Any] = {"zorder": 6, "path_effects": [withStroke(linewidth=2, foreground="white")]}
-            where = (c.iterations, c.tolerance)
-            axis.annotate(text, where, xytext=(4, 3), textcoords="offset points", annotation_clip=False, **halo)
+            axis.annotate(
+                percent(c.success),
+                (c.iterations, c.tolerance),
+                xytext=(4, 3),
+                textcoords="offset points",
+                annotation_clip=False,
+                zorder=6,
+                path_effects=[withStroke(linewidth=2, foreground="white")],
+            )
         return [(_draw_bounds(axis, upper, "v", colour, "none"), "certified: so many instances are below")]
     level = 100 * certificate.level
     dotted = (0, (1, 1))
     none = [c.iterations for c in certificate.claims if not math.isfinite(c.tolerance)]
     upper = [(c.iterations, c.tolerance) for c in claims]
-    entries = [(_draw_bounds(axis, upper, "v", colour, dotted), f"certified {level:g}% quantile{_absent(none)}")]
+    entries = [(_draw_bounds(axis, upper, "v", colour, dotted), f"certified {level:g}% quantile{_list_absent(none)}")]
     lower = [(c.iterations, v) for c, v in zip(certificate.claims, certificate.lower, strict=True) if v > 0]
     if lower:
         entries.append((_draw_bounds(axis, lower, "^", colour, dotted), f"certified {100 - level:g}% quantile"))
     return entries
 
 
-def _draw_bounds(axis: "Axes", points: list[tuple[int, float]], marker: str, colour: str, dashes: Any) -> Any:
+def _draw_bounds(axis: "Axes", points: list[tuple[int, float]], marker: str, colour: str, dashes: Dashes) -> "Line2D":
     from matplotlib.lines import Line2D
 
-    style: dict[str, Any] = {"marker": marker, "color": "black", "markerfacecolor": colour, "markersize": 5.5}
-    style |= {"linewidth": 0.7, "linestyle": dashes, "markeredgewidth": 0.6, "clip_on": False, "zorder": 5}
+    counts = [count for count, _ in points]
+    values = [value for _, value in points]
+    line = Line2D(
+        counts,
+        values,
+        marker=marker,
+        color="black",
+        markerfacecolor=colour,
+        markersize=5.5,
+        linewidth=0.7,
+        linestyle=dashes,
+        markeredgewidth=0.6,
+        clip_on=False,
+        zorder=5,
+    )
     # A line without points has no place in a layout; in the legend it still tells what was not found.
-    return axis.plot(*zip(*points, strict=True), **style)[0] if points else Line2D([], [], **style)
+    if points:
+        axis.add_line(line)
+    return line
 
 
-def _absent(counts: list[int]) -> str:
-    shown = ", ".join(map(str, counts[:3])) + (f" and {len(counts) - 3} more" if len(counts) > 3 else "")
-    return f" (none at k\u00a0=\u00a0{shown})" if counts else ""
+def _list_absent(counts: list[int]) -> str:
+    """Return in brackets where there is no bound, nothing where there are all."""
+    if not counts:
+        return ""
+    shown = ", ".join(map(str, counts[:3]))
+    if len(counts) > 3:
+        shown += f" and {len(counts) - 3} more"
+    return f" (none at k\u00a0=\u00a0{shown})"
 
 
 def draw_worst(axis: "Axes", counts: np.ndarray, values: np.ndarray) -> Entry:
-    """The worst case, with a mark at every count where they are few."""
+    """Draw the worst case, with a mark at every count where they are few."""
     top = axis.get_ylim()[1]
-    few = {"marker": "_", "markersize": 7} if len(counts) <= 20 else {}
-    (line,) = axis.plot(counts, _clipped(values, top), color="black", linewidth=0.9, zorder=2, **few)
+    (line,) = axis.plot(counts, _clip(values, top), color="black", linewidth=0.9, zorder=2)
+    if len(counts) <= 20:
+        line.set(marker="_", markersize=7)
     above = counts[values > top]
-    return line, f"worst case (off scale from k\u00a0=\u00a0{above[0]})" if above.size else "worst case"
+    if above.size:
+        return line, f"worst case (off scale from k\u00a0=\u00a0{above[0]})"
+    return line, "worst case"
 
 
-def label_ends(axis: "Axes", entries: list[Entry]) -> None:
-    """Names at the right ends of the lines, moved apart, with a thin line from the end to the name."""
+def label_ends(axis: "Axes", entries: list[LineEntry]) -> None:
+    """Write names at the right ends of the lines, moved apart, with a thin line from the end to the name."""
     low, high = np.log10(axis.get_ylim())
-    ends = np.array([line.get_xydata()[-1] for line, _ in entries])
+    ends = np.array([np.asarray(line.get_xydata())[-1] for line, _ in entries])
     wanted = (np.log10(ends[:, 1]) - low) / (high - low)
     # Axes take about three quarters of the figure's height; a line of text 10 points.
     figure = axis.get_figure(root=True)
     assert figure is not None
-    places = apart(wanted, 10 / (0.75 * 72 * figure.get_size_inches()[1]))
+    places = move_apart(wanted, 10 / (0.75 * 72 * figure.get_size_inches()[1]))
     for (line, name), end, place in zip(entries, ends, places, strict=True):
         arrow = {"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.8, "shrinkA": 1, "shrinkB": 2}
         arrow |= {"relpos": (0, 0.5)}
-        where: dict[str, Any] = {"xytext": (1.04, place), "textcoords": "axes fraction", "annotation_clip": False}
-        axis.annotate(name, end, va="center", arrowprops=arrow, **where)
+        axis.annotate(
+            name,
+            end,
+            va="center",
+            arrowprops=arrow,
+            xytext=(1.04, place),
+            textcoords="axes fraction",
+            annotation_clip=False,
+        )
 
 
-def apart(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Places in [0, 1] at least `gap` apart, in the same order."""
+def move_apart(wanted: np.ndarray, gap: float) -> np.ndarray:
+    """Return places in [0, 1] at least `gap` apart, in the same order."""
     order = np.argsort(wanted, kind="stable")
     places = np.array(wanted, np.float64)
     for a, b in itertools.pairwise(order):
@@ -153,10 +214,10 @@ def apart(wanted: np.ndarray, gap: float) -> np.ndarray:
 
 
 def draw_schedule(
-    axis: "Axes", main: Schedule, name: str, end: int, other: Mapping[str, Schedule], marks: list
-) -> list[Entry]:
-    """One hyperparameter: step-varying, steady, what it is compared with, and levels to mark."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    axis: "Axes", main: Schedule, name: str, end: int, other: Mapping[str, Schedule], marks: Sequence[Mark]
+) -> list[LineEntry]:
+    """Draw one hyperparameter: step-varying, steady, what it is compared with, and levels to mark."""
+    from matplotlib.ticker import MaxNLocator
 
     H = len(main)
     entries = []
@@ -164,27 +225,48 @@ def draw_schedule(
     axis.axvspan(H - 0.5, end - 0.5, color="#EEEEEE", linewidth=0, zorder=0)
     for edge in itertools.accumulate(main.blocks[:-1]):
         axis.axvline(edge - 0.5, color="#AAAAAA", linewidth=0.5, zorder=0)
-    style: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 0.8, "color": COLOURS[0], "zorder": 4}
     if H:
-        entries.append((axis.plot(main[name], label="learned", **style)[0], "learned"))
+        (line,) = axis.plot(
+            main[name], label="learned", marker="o", markersize=3, linewidth=0.8, color=COLOURS[0], zorder=4
+        )
+        entries.append((line, "learned"))
     (steady,) = axis.plot([H - 0.5, end - 0.5], [main.steady[name]] * 2, color=COLOURS[0], linewidth=2.4, zorder=4)
     entries.append((steady, "steady state"))
     for i, (label, s) in enumerate(other.items(), start=1):
         if name in s.names:
             values = [s[k][name] for k in range(end)]
-            style = {"color": COLOURS[i], "linestyle": DASHES[i], "marker": MARKERS[i], "markersize": 2.5}
-            entries.append((axis.plot(values, label=label, linewidth=0.8, zorder=3, **style)[0], label))
+            (line,) = axis.plot(
+                values,
+                label=label,
+                linewidth=0.8,
+                zorder=3,
+                color=COLOURS[i],
+                linestyle=DASHES[i],
+                marker=MARKERS[i],
+                markersize=2.5,
+            )
+            entries.append((line, label))
             shown += values
-    for label, values, line in marks:
-        if name in values:
-            entries.append((axis.axhline(values[name], linewidth=1.0, zorder=2, **line), label))
-            shown.append(values[name])
+    for mark in marks:
+        if name in mark.values:
+            level = mark.values[name]
+            line = axis.axhline(level, linewidth=1.0, zorder=2, color=mark.colour, linestyle=mark.dashes)
+            entries.append((line, mark.label))
+            shown.append(level)
     axis.set(xlim=(-0.5, end - 0.5), ylabel=_SYMBOLS.get(name, name))
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
-    if min(shown) > 0 and max(shown) >= 5 * min(shown):
-        axis.set_yscale("log")
-        if max(shown) <= 200 * min(shown) and min(shown) >= 1e-2 and max(shown) < 1e4:
-            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(NullFormatter())
+    _choose_scale(axis, min(shown), max(shown))
     return entries
+
+
+def _choose_scale(axis: "Axes", least: float, most: float) -> None:
+    """Make the axis logarithmic where all values are positive and span a factor of five or more."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if least <= 0 or most < 5 * least:
+        return
+    axis.set_yscale("log")
+    if most <= 200 * least and least >= 1e-2 and most < 1e4:
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())

@@ -10,23 +10,35 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._util import storage
 from ..certificates.certificate import Certificate
+from ..certificates.gradient_steps import STEP
 from ..evaluation.evaluate import Evaluation
 from ..schedules.schedule import Schedule
 from ..training.record import Training
-from .drawing import draw_band, draw_certificate, draw_means, draw_schedule, draw_worst, frame, label_ends, log_limits
-from .style import COLOURS, GREY, Entry, canvas, finished, styled
-from .tables import comparable, described
+from .drawing import (
+    Mark,
+    choose_limits,
+    draw_band,
+    draw_certificate,
+    draw_frame,
+    draw_means,
+    draw_schedule,
+    draw_worst,
+    label_ends,
+)
+from .style import COLOURS, GREY, Entry, add_legend, make_canvas, use_style
+from .tables import check_comparable, count_instances
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ItemT = TypeVar("ItemT")
 # Nothing that tells when or with what a file was made.
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -45,36 +57,43 @@ def convergence(
     title: str | None = None,
     width: float = 6.5,
 ) -> "Figure":
-    """The geometric mean of each method over the iterations, on a logarithmic axis: average, certified and worst case.
+    """Draw the geometric mean of each method over the iterations, on a logarithmic axis; return the figure.
 
     The method named `band` (by default the certified one, else the first) gets a band between two quantiles over the
     instances. `certificate` must be of one of the methods: its bounds are markers at the iterations it speaks of.
     `worst_case` is a curve from k = 0 on, or a value for each of some k. An error that blows up runs along the top of
     the axis and its label says from where; where nothing could be certified there is no marker, and the label says it.
     """
-    evaluations = _few(comparable(evaluations))
-    certified = _certified_method(evaluations, certificate)
-    chosen = certified if band is None else _named(evaluations, band)
+    evaluations = _check_few(check_comparable(evaluations))
+    certified = _find_certified(evaluations, certificate)
+    chosen = certified if band is None else _find_named(evaluations, band)
     means = [e.geometric_mean for e in evaluations]
-    worst = _points({} if worst_case is None else worst_case)
-    bounds = _bounds(certificate)
-    edges = [] if quantiles is None else [evaluations[chosen].quantile(q) for q in sorted(quantiles)]
-    with styled():
-        figure, (axis,) = canvas(width, 1, 1, 0.56 * width if width >= 5 else 0.68 * width)
-        last = max([e.iterations for e in evaluations] + [k for k, _ in bounds] + list(worst[0]))
-        frame(axis, int(last), log_limits([*means, *edges, worst[1], *([v] for _, v in bounds)]))
-        axis.set(xlabel="iteration", ylabel=_broken(evaluations[0].measure, figure))
-        shown = f"Geometric mean, {described(evaluations[0])}" if title is None else title
-        axis.set_title(textwrap.fill(shown, int((width - 0.8) / 0.068)))
+    counts, worst = _read_points({} if worst_case is None else worst_case)
+    bounds = _list_bounds(certificate)
+    levels = sorted(quantiles or ())
+    edges = [evaluations[chosen].quantile(level) for level in levels]
+    if title is None:
+        title = f"Geometric mean, {count_instances(evaluations[0])}"
+    with use_style():
+        wide = width >= 5
+        figure, (axis,) = make_canvas(width, 1, 1, (0.56 if wide else 0.68) * width)
+        last = max([e.iterations for e in evaluations] + [k for k, _ in bounds] + list(counts))
+        draw_frame(axis, int(last), choose_limits([*means, *edges, worst, *([v] for _, v in bounds)]))
+        axis.set(xlabel="iteration", ylabel=_break_lines(evaluations[0].measure, figure))
+        axis.set_title(textwrap.fill(title, int((width - 0.8) / 0.068)))
         lines = draw_means(axis, evaluations, chosen)
-        entries = [] if not edges else [draw_band(axis, edges, quantiles, evaluations[chosen], chosen)]
-        entries += [] if certificate is None else draw_certificate(axis, certificate, COLOURS[certified])
-        entries += [draw_worst(axis, *worst)] if worst[0].size else []
+        entries: list[Entry] = []
+        if levels:
+            entries.append(draw_band(axis, edges, levels, chosen))
+        if certificate is not None:
+            entries += draw_certificate(axis, certificate, COLOURS[certified])
+        if counts.size:
+            entries.append(draw_worst(axis, counts, worst))
         short = len(lines) <= 4 and all(len(label) <= 36 for _, label in lines)
-        if width >= 5 and short and len({e.iterations for e in evaluations}) == 1:
+        if wide and short and len({e.iterations for e in evaluations}) == 1:
             label_ends(axis, lines)
             lines = []
-        return finished(figure, lines + entries)
+        return add_legend(figure, [*lines, *entries])
 
 
 def residuals(
@@ -84,28 +103,39 @@ def residuals(
     title: str | None = None,
     width: float = 6.5,
 ) -> "Figure":
-    """Primal and dual residuals in two panels: the same methods evaluated with metric="primal" and metric="dual"."""
-    panels = [_few(comparable([e] if isinstance(e, Evaluation) else e)) for e in (primal, dual)]
+    """Draw primal and dual residuals in two panels; return the figure.
+
+    They are of the same methods, evaluated with metric="primal" and metric="dual".
+    """
+    panels = [_check_few(check_comparable(_list_evaluations(e))) for e in (primal, dual)]
     names = [[e.name for e in panel] for panel in panels]
     if names[0] != names[1]:
         raise ValueError(f"the two panels must show the same methods in the same order, got {names[0]} and {names[1]}")
     if panels[0][0].data_hash != panels[1][0].data_hash:
         raise ValueError("the primal and the dual residuals are of different instances: evaluate both on one split")
-    with styled():
+    if title is None:
+        title = f"Over {count_instances(panels[0][0])}"
+    with use_style():
         beside = width >= 5
-        figure, axes = canvas(width, 1 if beside else 2, 2 if beside else 1, 0.4 * width if beside else 1.2 * width)
-        limits = log_limits([e.geometric_mean for panel in panels for e in panel])
-        entries = []
+        if beside:
+            figure, axes = make_canvas(width, 1, 2, 0.4 * width)
+        else:
+            figure, axes = make_canvas(width, 2, 1, 1.2 * width)
+        limits = choose_limits([e.geometric_mean for panel in panels for e in panel])
+        lines = []
         for axis, panel in zip(axes, panels, strict=True):
             leftmost = axis is axes[0] or not beside
             lowest = axis is axes[1] or beside
-            frame(axis, max(e.iterations for e in panel), limits)
-            axis.set(ylabel="geometric mean" if leftmost else "", xlabel="iteration" if lowest else "")
+            draw_frame(axis, max(e.iterations for e in panel), limits)
+            if leftmost:
+                axis.set(ylabel="geometric mean")
+            if lowest:
+                axis.set(xlabel="iteration")
             axis.tick_params(labelleft=leftmost, labelbottom=lowest)
             axis.set_title(panel[0].measure)
-            entries = draw_means(axis, panel, None)
-        figure.suptitle(f"Over {described(panels[0][0])}" if title is None else title, x=0.01, ha="left", size=9)
-        return finished(figure, [(line, name) for (line, _), name in zip(entries, names[0], strict=True)])
+            lines = draw_means(axis, panel, None)
+        figure.suptitle(title, x=0.01, ha="left", size=9)
+        return add_legend(figure, [(line, name) for (line, _), name in zip(lines, names[0], strict=True)])
 
 
 def schedule(
@@ -117,7 +147,7 @@ def schedule(
     title: str | None = None,
     width: float = 6.5,
 ) -> "Figure":
-    """Each hyperparameter over the steps, one panel each; the steady state follows in the grey part.
+    """Draw each hyperparameter over the steps in a panel of its own, the steady state in the grey part behind them.
 
     `limit` marks the end of the range in which a constant converges: 2/L, or a value for each name. `default` marks the
     algorithm's defaults; of a Training the best constant is marked too. `other` are schedules to show beside it, such
@@ -126,33 +156,34 @@ def schedule(
     """
     main = learned.schedule if isinstance(learned, Training) else learned
     other = dict(other or {})
-    _few(["learned", *other])
-    marks = _marks(main, learned, default, limit)
+    _check_few(["learned", *other])
+    marks = _make_marks(main, learned, default, limit)
     for name, s in other.items():
         if not set(s.names) & set(main.names):
             raise ValueError(f"{name!r} has {', '.join(s.names)}, but the schedule has {', '.join(main.names)}")
-    with styled():
+    with use_style():
         names = main.names
         H = len(main)
-        columns = 2 if width >= 5 and len(names) > 1 else 1
+        columns = 1
+        if width >= 5 and len(names) > 1:
+            columns = 2
         rows = -(-len(names) // columns)
-        figure, axes = canvas(
-            width, rows, columns, (2.6 if rows == 1 else 1.5 * rows) if width >= 5 else 0.6 + 1.3 * rows
-        )
-        entries: list[Entry] = []
+        figure, axes = make_canvas(width, rows, columns, _choose_height(width, rows))
+        entries = []
         for axis, name in zip(axes, names, strict=False):
             entries += draw_schedule(axis, main, name, H + max(3, H // 7), other, marks)
         for axis in axes[len(names) :]:
             axis.remove()
         for i, axis in enumerate(axes[: len(names)]):
             lowest = i + columns >= len(names)
-            axis.set(xlabel="step $k$" if lowest else "")
+            if lowest:
+                axis.set(xlabel="step $k$")
             axis.tick_params(labelbottom=lowest)
         if title:
             figure.suptitle(title, x=0.01, ha="left", size=9)
         # Panels have their lines in common: one sample of each.
         samples = {(label, handle.get_color()): handle for handle, label in entries}
-        return finished(figure, [(handle, label) for (label, _), handle in samples.items()])
+        return add_legend(figure, [(handle, label) for (label, _), handle in samples.items()])
 
 
 def save(figure: "Figure", path: "str | Path", formats: Iterable[str] = ("png", "svg", "pdf")) -> list[Path]:
@@ -160,14 +191,16 @@ def save(figure: "Figure", path: "str | Path", formats: Iterable[str] = ("png", 
 
     The same figure gives the same bytes, with the same version of Matplotlib.
     """
-    formats = [formats] if isinstance(formats, str) else list(formats)
+    if isinstance(formats, str):
+        formats = [formats]
+    formats = list(formats)
     if unknown := [f for f in formats if f not in _METADATA]:
         raise ValueError(f"formats are {', '.join(_METADATA)}, got {', '.join(map(str, unknown))}")
     if (suffix := Path(path).suffix.removeprefix(".")) in _METADATA:
         raise ValueError(f"give the path without its suffix .{suffix}, and formats=({suffix!r},)")
     # Names may contain dots: with_suffix would cut there.
     paths = [Path(f"{path}.{f}") for f in formats]
-    with styled():
+    with use_style():
         for file, f in zip(paths, formats, strict=True):
             buffer = io.BytesIO()
             figure.savefig(buffer, format=f, metadata=_METADATA[f])
@@ -175,33 +208,54 @@ def save(figure: "Figure", path: "str | Path", formats: Iterable[str] = ("png", 
     return paths
 
 
-def _marks(
-    main: Schedule, learned: Any, default: Any, limit: Any
-) -> list[tuple[str, Mapping[str, float], dict[str, Any]]]:
-    """Levels to mark in every panel: a label, values by name, and a style."""
-    marks: list[tuple[str, Mapping[str, float], dict[str, Any]]] = []
+def _choose_height(width: float, rows: int) -> float:
+    """Return the height in inches of so many rows of panels in a figure of this width."""
+    if width < 5:
+        return 0.6 + 1.3 * rows
+    return max(2.6, 1.5 * rows)
+
+
+def _make_marks(
+    main: Schedule,
+    learned: "Schedule | Training",
+    default: "Schedule | Mapping[str, float] | None",
+    limit: "float | Mapping[str, float] | None",
+) -> list[Mark]:
+    """Return the levels to mark in every panel; names that the schedule lacks are refused."""
+    marks = []
     if isinstance(learned, Training):
-        marks.append(("best constant", learned.constant.steady, {"color": GREY, "linestyle": (0, (1, 1.2))}))
+        marks.append(Mark("best constant", learned.constant.steady, GREY, (0, (1, 1.2))))
+    if isinstance(default, Schedule):
+        default = default.steady
     if default is not None:
-        values = default.steady if isinstance(default, Schedule) else default
-        marks.append(("default", values, {"color": GREY, "linestyle": (0, (6, 2))}))
+        marks.append(Mark("default", default, GREY, (0, (6, 2))))
+    if limit is not None and not isinstance(limit, Mapping):
+        # A number is the end of the range of steps.
+        limit = {STEP: float(limit)}
     if limit is not None:
-        values = limit if isinstance(limit, Mapping) else {"step": float(limit)}
-        marks.append(("2/L" if set(values) == {"step"} else "limit", values, {"color": "black", "linestyle": "-."}))
-    for label, values, _ in marks:
-        if unknown := set(values) - set(main.names):
-            raise ValueError(f"{label}: there is no {', '.join(sorted(unknown))}; there are {', '.join(main.names)}")
+        label = "2/L" if set(limit) == {STEP} else "limit"
+        marks.append(Mark(label, limit, "black", "-."))
+    for mark in marks:
+        if unknown := set(mark.values) - set(main.names):
+            raise ValueError(
+                f"{mark.label}: there is no {', '.join(sorted(unknown))}; there are {', '.join(main.names)}"
+            )
     return marks
 
 
-def _few(items: list) -> list:
+def _list_evaluations(evaluations: "Evaluation | Iterable[Evaluation]") -> Iterable[Evaluation]:
+    return [evaluations] if isinstance(evaluations, Evaluation) else evaluations
+
+
+def _check_few(items: list[ItemT]) -> list[ItemT]:
+    """Return the items; refuse more than can be told apart."""
     if len(items) > len(COLOURS):
         raise ValueError(f"at most {len(COLOURS)} lines can be told apart, got {len(items)}: choose some of them")
     return items
 
 
-def _certified_method(evaluations: list[Evaluation], certificate: Certificate | None) -> int:
-    """Which of the methods the certificate is of; the first where there is none."""
+def _find_certified(evaluations: list[Evaluation], certificate: Certificate | None) -> int:
+    """Return the number of the method that the certificate is of; 0 where there is none."""
     if certificate is None:
         return 0
     if certificate.metric != evaluations[0].metric:
@@ -214,15 +268,15 @@ def _certified_method(evaluations: list[Evaluation], certificate: Certificate | 
     raise ValueError(f"the certificate is of another method ({certificate.method}) than all that are shown")
 
 
-def _named(evaluations: list[Evaluation], name: str) -> int:
+def _find_named(evaluations: list[Evaluation], name: str) -> int:
     names = [e.name for e in evaluations]
     if name not in names:
         raise ValueError(f"there is no method {name!r} for the band; there are {', '.join(names)}")
     return names.index(name)
 
 
-def _bounds(certificate: Certificate | None) -> list[tuple[int, float]]:
-    """All finite bounds of a certificate, with their iterations."""
+def _list_bounds(certificate: Certificate | None) -> list[tuple[int, float]]:
+    """Return all finite bounds of a certificate, with their iterations."""
     if certificate is None:
         return []
     lower = zip(certificate.claims, certificate.lower, strict=False)
@@ -230,8 +284,8 @@ def _bounds(certificate: Certificate | None) -> list[tuple[int, float]]:
     return [(k, v) for k, v in pairs if math.isfinite(v) and v > 0]
 
 
-def _points(curve: "ArrayLike | Mapping[int, float]") -> tuple[np.ndarray, np.ndarray]:
-    """Iteration counts and values; without those that are not a number."""
+def _read_points(curve: "ArrayLike | Mapping[int, float]") -> tuple[np.ndarray, np.ndarray]:
+    """Return iteration counts and values, without those that are not a number."""
     if isinstance(curve, Mapping):
         counts = np.array(sorted(curve), int)
         values = np.array([curve[k] for k in counts.tolist()], np.float64)
@@ -246,6 +300,6 @@ def _points(curve: "ArrayLike | Mapping[int, float]") -> tuple[np.ndarray, np.nd
     return counts[known], values[known]
 
 
-def _broken(text: str, figure: "Figure") -> str:
-    """A label in several lines where the axis is too short for one."""
+def _break_lines(text: str, figure: "Figure") -> str:
+    """Return a label in several lines where the axis is too short for one."""
     return textwrap.fill(text, max(12, int(0.75 * figure.get_size_inches()[1] / 0.07)))

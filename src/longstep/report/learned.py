@@ -3,11 +3,12 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from .._util import storage
+from .._util.plain import Json
 from ..certificates.certificate import Certificate
 from ..cvxpy import Model
 from ..data.dataset import Dataset
@@ -17,6 +18,11 @@ from ..evaluation.evaluate import Evaluation
 from ..schedules.schedule import constant
 from ..training.record import Training
 from .tables import Table, comparison, cost_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions
 
 
 @dataclass(frozen=True)
@@ -65,24 +71,31 @@ class Report:
     @property
     def verdict(self) -> str | None:
         """Whether to use what was learned, in a sentence, with a warning of tolerances that nobody reached."""
-        return None if self.costs is None else " ".join([self.costs.verdict, *self.costs.unreached])
+        if self.costs is None:
+            return None
+        return " ".join([self.costs.verdict, *self.costs.unreached])
 
     @override
     def __str__(self) -> str:
-        return "\n\n".join(part if isinstance(part, str) else part.text() for part in self._parts())
+        return "\n\n".join(map(str, self._list_parts()))
 
     __repr__ = __str__
 
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        """The tables as wide as the terminal, then the words, and the verdict last, where the eye is."""
-        yield from self._parts()
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Table | str]":
+        """Yield the tables as wide as the terminal, then the words, and the verdict last, where the eye is."""
+        yield from self._list_parts()
 
-    def _parts(self) -> list[Table | str]:
-        costs = [] if self.costs is None else [cost_table(self.costs)]
-        return [*costs, self.table, self.words, *([] if self.verdict is None else [self.verdict])]
+    def _list_parts(self) -> list[Table | str]:
+        """Return the tables, the words and the verdict, of those there are."""
+        parts: list[Table | str] = [self.table, self.words]
+        if self.costs is not None:
+            parts.insert(0, cost_table(self.costs))
+        if self.verdict is not None:
+            parts.append(self.verdict)
+        return parts
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+    def to_json(self) -> dict[str, Json]:
+        """Return all of it as plain data."""
         return {
             "table": self.table.to_json(),
             "kept": self.training.kept,
@@ -97,7 +110,7 @@ class Report:
         }
 
     def save(self, folder: "str | Path") -> list[Path]:
-        """Write tables, schedule, certificate and, where Matplotlib is installed, figures; the files written."""
+        """Write tables, schedule, certificate and, where Matplotlib is installed, figures; return the files."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         texts = {

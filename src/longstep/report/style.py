@@ -2,17 +2,19 @@
 
 import itertools
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Entry: TypeAlias = tuple[Any, str]
+# What a legend shows: a line or a patch, and its name.
+Entry: TypeAlias = "tuple[Artist, str]"
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 DASHES = (
@@ -21,7 +23,8 @@ DASHES = (
 )  # fmt: skip
 MARKERS = ("o", "s", "D", "P", "X", "*", "<", ">")
 GREY = "#555555"
-_STYLE: dict[Any, Any] = {
+# The keys are literals of Matplotlib's own, other ones in every version.
+_STYLE: dict[Any, object] = {
     "font.size": 8, "axes.titlesize": 9, "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8,
     "legend.fontsize": 8, "legend.frameon": False, "legend.handlelength": 2.6, "legend.columnspacing": 1.4,
     "legend.labelspacing": 0.4,
@@ -33,8 +36,8 @@ _STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def styled() -> Iterator[None]:
-    """Matplotlib's defaults and our style, whatever the user's settings are; afterwards they are as before."""
+def use_style() -> Iterator[None]:
+    """Use Matplotlib's defaults and our style, whatever the user's settings are; afterwards they are as before."""
     try:
         import matplotlib
     except ImportError as error:
@@ -45,8 +48,8 @@ def styled() -> Iterator[None]:
         yield
 
 
-def canvas(width: float, rows: int, columns: int, height: float) -> "tuple[Figure, list[Axes]]":
-    """A figure of this size in inches, and its axes row by row."""
+def make_canvas(width: float, rows: int, columns: int, height: float) -> "tuple[Figure, list[Axes]]":
+    """Return a figure of this size in inches, and its axes row by row."""
     from matplotlib.figure import Figure
 
     if not width > 1:
@@ -55,11 +58,11 @@ def canvas(width: float, rows: int, columns: int, height: float) -> "tuple[Figur
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
-def finished(figure: "Figure", entries: list[Entry]) -> "Figure":
-    """The legend goes below the axes, on room of its own."""
+def add_legend(figure: "Figure", entries: Sequence[Entry]) -> "Figure":
+    """Put the legend below the axes, on room of its own; return the figure."""
     if entries:
         width, height = figure.get_size_inches()
-        columns, lines, labels = _arranged([label for _, label in entries], width)
+        columns, lines, labels = _arrange([label for _, label in entries], width)
         figure.set_size_inches(width, height + 0.05 + 0.15 * lines)
         figure.legend([handle for handle, _ in entries], labels, loc="outside lower center", ncols=columns)
     # Ticks are made when they are first drawn, with the settings of that moment.
@@ -67,8 +70,8 @@ def finished(figure: "Figure", entries: list[Entry]) -> "Figure":
     return figure
 
 
-def _arranged(labels: list[str], width: float) -> tuple[int, int, list[str]]:
-    """Columns, lines and broken labels of the lowest legend that is at most so many inches wide."""
+def _arrange(labels: list[str], width: float) -> tuple[int, int, list[str]]:
+    """Return columns, lines and broken labels of the lowest legend that is at most `width` inches wide."""
     found = []
     for letters, columns in itertools.product((80, 48, 36, 28, 22, 18), range(len(labels), 0, -1)):
         broken = [textwrap.wrap(label, letters) or [""] for label in labels]

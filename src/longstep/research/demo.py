@@ -115,7 +115,7 @@ def draw_flights(flights: list[Flight], path: Path) -> None:
     """Height and one rotor over time, and how far each flight is from the first, the exact one."""
     from matplotlib.figure import Figure
 
-    with style.styled():
+    with style.use_style():
         figure = Figure(figsize=(7, 6), layout="constrained")
         axes = figure.subplots(3, 1, sharex=True)
         for i, flight in enumerate(flights):

@@ -12,7 +12,7 @@ from longstep import Certificate, Evaluation
 
 from ...algorithms.registry import default_algorithm
 from ...report import figures
-from ...report.style import COLOURS, DASHES, MARKERS, canvas, finished, styled
+from ...report.style import COLOURS, DASHES, MARKERS, add_legend, make_canvas, use_style
 from .experiment import Experiment, Result
 from .results import same_instances
 
@@ -88,10 +88,10 @@ def _cut(evaluation: Evaluation, last: int) -> Evaluation:
 def gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) -> "Figure":
     """Images in a grid: a row an instance, a column a method, all from black (0) to white (1)."""
     names = list(rows[0])
-    with styled():
+    with use_style():
         width = 6.5 if len(names) <= 8 else 0.8 * len(names)
         cell = width / len(names)
-        figure, axes = canvas(width, len(rows), len(names), cell * len(rows) + 0.6)
+        figure, axes = make_canvas(width, len(rows), len(names), cell * len(rows) + 0.6)
         for i, row in enumerate(rows):
             for j, name in enumerate(names):
                 axis = axes[i * len(names) + j]
@@ -100,18 +100,18 @@ def gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) 
                 if i == 0:
                     axis.set_title(name.replace(", ", ",\n"), size=6, loc="center")
         figure.suptitle(title, x=0.01, ha="left", size=9)
-        return finished(figure, [])
+        return add_legend(figure, [])
 
 
 def tracks(
     points: Float[np.ndarray, "T 2"], lines: Mapping[str, Float[np.ndarray, "T 2"]], title: str, first: str
 ) -> "Figure":
     """Points in the plane, and lines through it: the measurements, the optimum, each method."""
-    with styled():
+    with use_style():
         columns = 3
         names = [name for name in lines if name != first]
         rows = -(-len(names) // columns)
-        figure, axes = canvas(6.5, rows, columns, 2.1 * rows + 0.4)
+        figure, axes = make_canvas(6.5, rows, columns, 2.1 * rows + 0.4)
         entries: list[Any] = []
         for axis, name in zip(axes, names, strict=False):
             (dots,) = axis.plot(*points.T, linestyle="none", marker=".", color="#999999", markersize=3)
@@ -125,7 +125,7 @@ def tracks(
         for axis in axes[len(names) :]:
             axis.remove()
         figure.suptitle(title, x=0.01, ha="left", size=9)
-        return finished(figure, entries)
+        return add_legend(figure, entries)
 
 
 def shown(results: Iterable[Result]) -> dict[str, np.ndarray]:
