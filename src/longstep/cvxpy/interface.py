@@ -6,7 +6,7 @@ Each is used twice: without a solver, so that CVXPY compiles a problem for it, a
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cvxpy.settings as s
 import numpy as np
@@ -21,7 +21,11 @@ from typing_extensions import override
 
 from ..cones.registry import KINDS
 from ..engine.solution import Solution, Status
-from .program import parameter_vector, structure
+from .program import Program, hash_structure, read_parameters
+
+if TYPE_CHECKING:
+    from ..export_c import CompiledSolver
+    from ..solver import Solver
 
 _STATUS = {
     Status.SOLVED: s.OPTIMAL,
@@ -51,7 +55,7 @@ class Interface(CvxpySolver):
 
     def __init__(
         self,
-        solver: Any = None,
+        solver: "Solver | CompiledSolver | None" = None,
         parts: Mapping[str, str] | None = None,
         parameter: Callable[[np.ndarray], np.ndarray] | None = None,
         expand: Callable[[np.ndarray], np.ndarray] | None = None,
@@ -64,26 +68,29 @@ class Interface(CvxpySolver):
         self._expand = expand
         self._options = dict(options or {})
         self._checked = None
+        self._known: list[str] = []
         if solver is not None:
+            known = inspect.signature(solver.solve).parameters
+            self._known = [name for name in known if name not in ("parameter", "warm_start")]
             self._check_options(self._options)
 
     @override
     def name(self) -> Any:
-        """What CVXPY calls it."""
+        """Return what CVXPY calls it."""
         return "LONGSTEP"
 
     @override
     def import_solver(self) -> None:
-        """Nothing to import: this is the solver."""
+        """Import nothing: this is the solver."""
 
     @override
     def supports_quad_obj(self) -> bool:
-        """Both forms have P."""
+        """Tell that both forms have P."""
         return True
 
     @override
     def cite(self, data: Any) -> str:
-        """The published method."""
+        """Return the citation of the published method."""
         return _CITATION
 
     @override
@@ -105,7 +112,7 @@ class Interface(CvxpySolver):
         self._check_options(options)
         cache = {} if solver_cache is None else solver_cache
         start = cache.get(self.name()) if warm_start and self._solver.schedule.warm else None
-        x = self._parameter(parameter_vector(program))
+        x = self._parameter(read_parameters(program))
         solution = self._solver.solve(x, warm_start=start, **{**self._options, **options})
         if solution.status == Status.SOLVED:
             cache[self.name()] = solution
@@ -117,20 +124,21 @@ class Interface(CvxpySolver):
 
     @override
     def invert(self, solution: Solution, inverse_data: Any) -> CvxpySolution:
-        """The solution of the compiled problem, with an honest status."""
+        """Return the solution of the compiled problem, with an honest status."""
         assert isinstance(solution.status, Status)
         status = _STATUS[solution.status]
         attr = {s.SOLVE_TIME: solution.time, s.NUM_ITERS: int(solution.iterations), s.EXTRA_STATS: solution}
         if status not in s.SOLUTION_PRESENT:
             return failure_solution(status, attr)
         primal = {inverse_data[self.VAR_ID]: np.asarray(solution.x, np.float64)}
-        duals = self._duals(np.asarray(solution.y, np.float64), inverse_data)
+        duals = self._split_duals(np.asarray(solution.y, np.float64), inverse_data)
         # CVXPY's compiled problem is a minimisation.
         assert solution.layout is not None
         value = float(solution.objective) * solution.layout.sign
         return CvxpySolution(status, value, primal, duals, attr)
 
-    def _duals(self, y: np.ndarray, inverse_data: Any) -> dict:
+    def _split_duals(self, y: np.ndarray, inverse_data: Mapping[str, Any]) -> dict[int | str, Any]:
+        """Return the multipliers by CVXPY's ids of its constraints."""
         if self.EQ_CONSTR not in inverse_data:
             # Before CVXPY 1.8 a QP has them in one vector, which a later reduction takes apart.
             return {self.DUAL_VAR_ID: y}
@@ -139,13 +147,13 @@ class Interface(CvxpySolver):
         equalities = utilities.get_dual_values(y[:zero], extract, inverse_data[self.EQ_CONSTR])
         return equalities | utilities.get_dual_values(y[zero:], extract, inverse_data[self.NEQ_CONSTR])
 
-    def _check_structure(self, program: Any) -> None:
+    def _check_structure(self, program: Program) -> None:
         if program.total_param_size == 0:
             raise SolverError(
                 "CVXPY compiled the problem with its parameters as constants (ignore_dpp=True?); "
                 "this solver needs them as parameters"
             )
-        found = structure(program)
+        found = hash_structure(program)
         expected = self._parts or {}
         different = [part for part, value in expected.items() if found[part] != value]
         if different:
@@ -154,12 +162,10 @@ class Interface(CvxpySolver):
                 "Make a model of this problem, from_cvxpy(problem), and a solver for its family"
             )
 
-    def _check_options(self, options: Mapping[str, Any]) -> None:
-        known = [name for name in inspect.signature(self._solver.solve).parameters if name != "parameter"]
-        known.remove("warm_start")
-        unknown = [name for name in options if name not in known]
+    def _check_options(self, options: Mapping[str, object]) -> None:
+        unknown = [name for name in options if name not in self._known]
         if unknown:
-            raise SolverError(f"longstep has no option {', '.join(unknown)}; it has {', '.join(known)}")
+            raise SolverError(f"longstep has no option {', '.join(unknown)}; it has {', '.join(self._known)}")
 
 
 class QPInterface(Interface, QpSolver):

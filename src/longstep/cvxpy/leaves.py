@@ -5,22 +5,24 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from cvxpy import Problem
+from cvxpy.expressions.leaf import Leaf
 
 from ..families.names import Block
-from .program import final_ids
+from .program import Compiled, compose_ids
 
 
-def parameter_blocks(problem: Any, compiled: Any) -> tuple[list[Block], sp.csc_array]:
-    """Where each parameter lies in x, and the matrix S of v = S x, v being CVXPY's vector of parameter values."""
+def place_parameters(problem: Problem, compiled: Compiled) -> tuple[list[Block], sp.csc_array]:
+    """Return where each parameter lies in x, and the matrix S of v = S x, with v CVXPY's vector of parameters."""
     program = compiled.program
-    final = final_ids(compiled.chain, "param")
+    final = compose_ids(compiled.chain, "param")
     blocks = []
     rows = []
     columns = []
     start = 0
     for parameter in problem.parameters():
         (own,) = final.get(parameter.id, [parameter.id])
-        block = _block(parameter, start, "C")
+        block = _make_block(parameter, start, "C")
         entries = block.first.size
         if own == parameter.id:
             # v has the whole matrix by columns, zeros included.
@@ -38,16 +40,16 @@ def parameter_blocks(problem: Any, compiled: Any) -> tuple[list[Block], sp.csc_a
     return blocks, sp.csc_array((np.ones(where[0].size), where), shape=shape)
 
 
-def variable_blocks(problem: Any, compiled: Any) -> list[Block]:
-    """Where each variable lies in the solution."""
-    final = final_ids(compiled.chain, "var")
+def place_variables(problem: Problem, compiled: Compiled) -> list[Block]:
+    """Return where each variable lies in the solution."""
+    final = compose_ids(compiled.chain, "var")
     offsets = compiled.program.var_id_to_col
     found = [(v, offsets[final.get(v.id, [v.id])[0]]) for v in problem.variables()]
-    return [_block(variable, offset, "F") for variable, offset in found]
+    return [_make_block(variable, offset, "F") for variable, offset in found]
 
 
-def _block(leaf: Any, start: int, order: Literal["C", "F"]) -> Block:
-    """A variable or parameter from entry `start` of a vector on; CVXPY keeps symmetric ones by their upper triangle."""
+def _make_block(leaf: Leaf, start: int, order: Literal["C", "F"]) -> Block:
+    """Return the block of a leaf from entry `start` of a vector on; of symmetric ones it has the upper triangle."""
     shape = tuple(leaf.shape)
     attributes = leaf.attributes
     sparse = getattr(leaf, "sparse_idx", None)
@@ -62,12 +64,16 @@ def _block(leaf: Any, start: int, order: Literal["C", "F"]) -> Block:
         place[sparse] = start + np.arange(len(sparse[0]))
     else:
         place = np.asarray(start + np.arange(leaf.size).reshape(shape, order=order))
-    lower, upper = _bounds(attributes, shape)
-    definite = 1 if attributes["PSD"] else -1 if attributes["NSD"] else 0
+    lower, upper = _read_bounds(attributes, shape)
+    definite = 0
+    if attributes["PSD"]:
+        definite = 1
+    elif attributes["NSD"]:
+        definite = -1
     return Block(leaf.name(), place, lower, upper, definite)
 
 
-def _bounds(attributes: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _read_bounds(attributes: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray | None, np.ndarray | None]:
     signs = (("nonneg", "pos"), ("nonpos", "neg"))
     declared = attributes.get("bounds") or (None, None)
     bounds: list[np.ndarray | None] = []

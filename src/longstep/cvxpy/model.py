@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
+from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from .._util.hashing import content_hash
@@ -21,18 +23,22 @@ from ..linalg.matrix import to_csr
 from .rows import Rows
 
 if TYPE_CHECKING:
+    import cvxpy
+
     from ..export_c import CompiledSolver
     from ..solver import Solver
+    from .interface import Interface
+    from .program import Compiled, Parametric
 
 
 def from_cvxpy(
-    problem: Any,
+    problem: "cvxpy.Problem",
     *,
     form: Literal["qp", "conic"] | None = None,
     equilibrate: bool = True,
-    dtype: Any = "float64",
+    dtype: DTypeLike = "float64",
 ) -> "Model":
-    """The family of a CVXPY problem: its instances are the values of its parameters.
+    """Return the family of a CVXPY problem: its instances are the values of its parameters.
 
     The problem must follow CVXPY's rules for parameters (DPP), and the parameters may enter linear costs, right-hand
     sides and bounds only: instances share P and A. Quadratic programs become a QP family in OSQP's form, others a
@@ -49,10 +55,10 @@ def from_cvxpy(
     >>> bool(np.allclose(model.unpack(solution)["x"], [-0.5, -1.0], atol=1e-5))
     True
     """
-    cp = _cvxpy()
+    cp = _require_cvxpy()
     from .interface import ConicInterface, QPInterface
-    from .leaves import parameter_blocks, variable_blocks
-    from .program import compile_problem, parametric, rewrite_quadratics
+    from .leaves import place_parameters, place_variables
+    from .program import compile_problem, extract_matrices, rewrite_quadratics
     from .refusals import check_problem, is_qp
 
     if form not in (None, "qp", "conic"):
@@ -60,19 +66,20 @@ def from_cvxpy(
     check_problem(problem)
     # A problem of our own over the same objects: the user's keeps what CVXPY compiled for other solvers.
     own = rewrite_quadratics(problem)
-    chosen = form or ("qp" if is_qp(own) else "conic")
-    interface = QPInterface if chosen == "qp" else ConicInterface
-    compiled = compile_problem(own, interface(), chosen)
-    data = parametric(own, compiled)
-    parameters, S = parameter_blocks(own, compiled)
+    if form is None:
+        form = "qp" if is_qp(own) else "conic"
+    interface = QPInterface if form == "qp" else ConicInterface
+    compiled = compile_problem(own, interface(), form)
+    data = extract_matrices(own, compiled)
+    parameters, S = place_parameters(own, compiled)
     layout = Layout(
         parameters,
-        variable_blocks(own, compiled),
+        place_variables(own, compiled),
         sign=-1 if isinstance(problem.objective, cp.Maximize) else 1,
         constant=data.d,
         offset=data.m_d @ S,
     )
-    make = _qp if chosen == "qp" else _conic
+    make = _make_qp if form == "qp" else _make_conic
     family, rows = make(data, S, layout=layout, equilibrate=equilibrate, dtype=dtype)
     return Model(family, rows, own, compiled, interface, S)
 
@@ -84,8 +91,16 @@ class Model:
     `stack` makes x from named values, `unpack` and `duals` go back from a solution.
     """
 
-    def __init__(self, family: "QP | Conic", rows: Rows, problem: Any, compiled: Any, interface: Any, S: Any):
-        from .program import structure
+    def __init__(
+        self,
+        family: "QP | Conic",
+        rows: Rows,
+        problem: "cvxpy.Problem",
+        compiled: "Compiled",
+        interface: "type[Interface]",
+        S: sp.csc_array,
+    ):
+        from .program import hash_structure
 
         assert family.layout is not None
         self.family = family
@@ -95,44 +110,44 @@ class Model:
         self._compiled = compiled
         self._interface = interface
         self._pick = S.indices[S.indptr[:-1]]
-        self._parts = structure(compiled.program)
+        self._parts = hash_structure(compiled.program)
 
     @property
     def columns(self) -> list[str]:
         """A name for every entry of x: `mu[0]`, `C[0,1]`, `price`."""
         return self.layout.columns
 
-    def stack(self, named: Mapping[Any, Any]) -> Float[np.ndarray, "*N size"]:
-        """Values by parameter name (or by cvxpy.Parameter) as x (size,), or (N, size) where they have N instances."""
+    def stack(self, named: "Mapping[str | cvxpy.Parameter, ArrayLike]") -> Float[np.ndarray, "*N size"]:
+        """Return values by parameter name (or cvxpy.Parameter) as x (size,), or (N, size) for N instances."""
         return self.layout.stack({k if isinstance(k, str) else k.name(): v for k, v in named.items()})
 
     def parameters_now(self) -> Float[np.ndarray, " size"]:
-        """x from the values that the problem's parameters have now."""
-        values = {p.name(): _value(p) for p in self.problem.parameters()}
+        """Return x from the values that the problem's parameters have now."""
+        values = {p.name(): _read_value(p) for p in self.problem.parameters()}
         missing = [name for name, value in values.items() if value is None]
         if missing:
             raise ValueError(f"the parameter {', '.join(map(repr, missing))} has no value yet: set its .value")
         return self.layout.stack(values)
 
     def unpack(self, solution: "Solution | Point", index: int | None = None) -> dict[str, np.ndarray]:
-        """The variables' values by name, in their CVXPY shapes; with a leading axis for a batch without an index."""
+        """Return the variables' values by name, in their CVXPY shapes; with a leading axis for a whole batch."""
         return self.layout.unpack(solution, index)
 
     def duals(self, solution: Solution, index: int | None = None) -> dict[int, Any]:
-        """Dual values by constraint id, as `constraint.dual_value` would be; with a leading axis for a batch.
+        """Return dual values by constraint id, as `constraint.dual_value` would be; with a leading axis for a batch.
 
         CVXPY's own inversion makes them, instance by instance.
         """
         if not isinstance(solution.status, Status):
             if index is None:
                 each = [self.duals(solution, k) for k in range(len(solution))]
-                return {key: _stacked([values[key] for values in each]) for key in each[0]}
+                return {key: _stack_duals([values[key] for values in each]) for key in each[0]}
             solution = solution[index]
         assert solution.y is not None
         full = dataclasses.replace(solution, y=self.rows.expand(solution.y), status=Status.SOLVED)
         found = self._compiled.chain.invert(full, list(self._compiled.inverse))
         return {
-            c.id: _dual_value(c, found.dual_vars[c.id]) for c in self.problem.constraints if c.id in found.dual_vars
+            c.id: _format_dual(c, found.dual_vars[c.id]) for c in self.problem.constraints if c.id in found.dual_vars
         }
 
     def cvxpy_solver(self, solver: "Solver | CompiledSolver", **options: Any) -> Any:
@@ -142,7 +157,7 @@ class Model:
         refuses others. `options` are defaults for `Solver.solve`; `problem.solve(solver=…, eps_abs=…)` overrides them.
         The status is `user_limit` where the tolerances are not met, with the point that was reached.
         """
-        if not _same(solver.family, self.family):
+        if not _are_same(solver.family, self.family):
             raise ValueError("the solver is for another family than this model's: make it with Solver(model.family, …)")
         return self._interface(solver, self._parts, lambda v: v[self._pick], self.rows.expand, options)
 
@@ -158,7 +173,7 @@ class Model:
         )
 
 
-def _cvxpy() -> Any:
+def _require_cvxpy() -> ModuleType:
     try:
         import cvxpy
     except ImportError:
@@ -166,8 +181,10 @@ def _cvxpy() -> Any:
     return cvxpy
 
 
-def _qp(data: Any, S: sp.csc_array, **options: Any) -> tuple[QP, Rows]:
-    """Equality rows Ax + b = 0 and inequality rows Ax + b ≥ 0 as l ≤ Ax ≤ u, the latter with their sign turned."""
+def _make_qp(
+    data: "Parametric", S: sp.csc_array, *, layout: Layout, equilibrate: bool, dtype: DTypeLike
+) -> tuple[QP, Rows]:
+    """Return the family: rows Ax + b = 0 and Ax + b ≥ 0 as l ≤ Ax ≤ u, the latter with their sign turned."""
     m = data.A.shape[0]
     k = data.rows
     turn = sp.diags_array(np.where(np.arange(m) < k, 1.0, -1.0))
@@ -181,34 +198,56 @@ def _qp(data: Any, S: sp.csc_array, **options: Any) -> tuple[QP, Rows]:
     l[both] = -u[rows.opposite[both]]
     # Opposite rows move alike, equalities on both sides.
     lower = sp.diags_array((equalities | both).astype(float)) @ moving[rows.own]
-    maps = _maps(q=data.M_q @ S, l=lower, u=moving[rows.own])
     family = QP(
-        data.P, A[rows.own], q=data.q, l=l, u=u[rows.own], equalities=equalities, parameter=maps, **options
-    )  # fmt: skip
+        data.P,
+        A[rows.own],
+        q=data.q,
+        l=l,
+        u=u[rows.own],
+        equalities=equalities,
+        parameter=_make_map(q=data.M_q @ S, l=lower, u=moving[rows.own]),
+        layout=layout,
+        equilibrate=equilibrate,
+        dtype=dtype,
+    )
     return family, rows
 
 
-def _conic(data: Any, S: sp.csc_array, **options: Any) -> tuple[Conic, Rows]:
-    """Rows Ax + b ∈ K as (−A)x + s = b, s ∈ K."""
-    maps = _maps(b=data.M_b @ S, c=data.M_q @ S)
-    family = Conic(data.P, -data.A, data.cones, b=data.b, c=data.q, parameter=maps, **options)
+def _make_conic(
+    data: "Parametric", S: sp.csc_array, *, layout: Layout, equilibrate: bool, dtype: DTypeLike
+) -> tuple[Conic, Rows]:
+    """Return the family: rows Ax + b ∈ K as (−A)x + s = b, s ∈ K."""
+    family = Conic(
+        data.P,
+        -data.A,
+        data.cones,
+        b=data.b,
+        c=data.q,
+        parameter=_make_map(b=data.M_b @ S, c=data.M_q @ S),
+        layout=layout,
+        equilibrate=equilibrate,
+        dtype=dtype,
+    )
     return family, Rows.separate(family.m)
 
 
-def _maps(**matrices: Any) -> Affine:
+def _make_map(**matrices: sp.sparray) -> Affine:
+    """Return the parameter map of the matrices that have entries; refuse a map without any."""
     moving = {name: M for name, M in matrices.items() if abs(M).sum() > 0}
     if not moving:
         raise ValueError("no parameter changes the constraints or the cost of any variable: all instances are the same")
     return Affine(**moving)
 
 
-def _value(parameter: Any) -> Any:
-    sparse = getattr(parameter, "sparse_idx", None) is not None
-    return parameter.value_sparse if sparse else parameter.value
+def _read_value(parameter: "cvxpy.Parameter") -> Any:
+    """Return the value of a parameter as CVXPY keeps it: a number, an array or a sparse one."""
+    if getattr(parameter, "sparse_idx", None) is not None:
+        return parameter.value_sparse
+    return parameter.value
 
 
-def _dual_value(constraint: Any, raw: Any) -> Any:
-    """The value in the constraint's own format, with the constraint left as it was."""
+def _format_dual(constraint: "cvxpy.Constraint", raw: Any) -> Any:
+    """Return the value in the constraint's own format, with the constraint left as it was."""
     before = [dual.value for dual in constraint.dual_variables]
     constraint.save_dual_value(raw)
     found = constraint.dual_value
@@ -217,27 +256,28 @@ def _dual_value(constraint: Any, raw: Any) -> Any:
     return found
 
 
-def _stacked(values: list) -> Any:
+def _stack_duals(values: list[Any]) -> np.ndarray | list[np.ndarray]:
+    """Return the dual values of a batch with a leading axis; of cones with several parts, part by part."""
     if isinstance(values[0], list | tuple):
         return [np.stack([value[k] for value in values]) for k in range(len(values[0]))]
     return np.stack(values)
 
 
-def _same(first: Family, second: Family) -> bool:
-    """Whether two families are the same problem, up to the last bits in which machines differ."""
+def _are_same(first: Family, second: Family) -> bool:
+    """Tell whether two families are the same problem, up to the last bits in which machines differ."""
     if type(first) is not type(second) or not isinstance(first, QP | Conic) or not isinstance(second, QP | Conic):
         return False
     if first.problem_hash() == second.problem_hash():
         return True
-    ours = _numbers(first)
-    theirs = _numbers(second)
+    ours = _collect_numbers(first)
+    theirs = _collect_numbers(second)
     return ours.keys() == theirs.keys() and all(
         ours[k].shape == theirs[k].shape and np.allclose(ours[k], theirs[k], rtol=1e-9, atol=1e-9) for k in ours
     )
 
 
-def _numbers(family: "QP | Conic") -> dict[str, np.ndarray]:
-    """Everything that defines a family of matrices, by name."""
+def _collect_numbers(family: "QP | Conic") -> dict[str, np.ndarray]:
+    """Return everything that defines a family of matrices, by name."""
     found = {"P": family.P.toarray(), "A": family.A.toarray()}
     found |= {name: value for name, value in family.host.values.items() if value is not None}
     if family.parameter is not None:

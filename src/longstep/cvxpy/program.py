@@ -12,13 +12,16 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.error import SolverError
+from cvxpy.expressions.leaf import Leaf
+from cvxpy.reductions.solvers.solver import Solver as CvxpySolver
+from cvxpy.reductions.solvers.solving_chain import SolvingChain
 
 from .._util.hashing import content_hash
 from ..cones.product import Cones
@@ -30,25 +33,30 @@ from .refusals import refuse_form, refuse_matrix
 _COUNTED = re.compile(r"(var|param)\d+")
 
 
+# CVXPY's parametric programs, whose classes and fields its versions name differently.
+Program: TypeAlias = Any
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What CVXPY made of a problem for one of the interfaces, and how it takes a solution back."""
 
-    program: Any
-    chain: Any
+    program: Program
+    chain: SolvingChain
     inverse: list
 
 
-def rewrite_quadratics(problem: Any) -> Any:
-    """A problem over the same objects in which quad_form(x − r, Q) with a parameter r is ‖R(x − r)‖², R'R = Q.
+def rewrite_quadratics(problem: cp.Problem) -> cp.Problem:
+    """Return a problem over the same objects in which quad_form(x − r, Q) with a parameter r is ‖R(x − r)‖², R'R = Q.
 
     CVXPY takes the first for one that does not follow its rules for parameters, though the second does.
     """
-    objective = type(problem.objective)(_squared(problem.objective.expr))
+    objective = type(problem.objective)(_rewrite(problem.objective.expr))
     return cp.Problem(objective, problem.constraints)
 
 
-def _squared(node: Any) -> Any:
+def _rewrite(node: Any) -> Any:
+    """Return an expression with its quadratic forms rewritten; itself where there are none."""
     if isinstance(node, QuadForm) and node.args[0].parameters() and node.args[1].is_constant():
         values, vectors = np.linalg.eigh(np.asarray(node.args[1].value, np.float64))
         # CVXPY has checked the sign; what is left of the other is rounding.
@@ -56,23 +64,26 @@ def _squared(node: Any) -> Any:
         kept = sign * values > 1e-15 * np.abs(values).max(initial=0.0)
         R = np.sqrt(sign * values[kept])[:, None] * vectors[:, kept].T
         return sign * cp.sum_squares(R @ cp.vec(node.args[0], order="F"))
-    inner = [_squared(arg) for arg in node.args]
-    return node if all(a is b for a, b in zip(inner, node.args, strict=True)) else node.copy(inner)
+    inner = [_rewrite(arg) for arg in node.args]
+    if all(a is b for a, b in zip(inner, node.args, strict=True)):
+        return node
+    return node.copy(inner)
 
 
-def compile_problem(problem: Any, interface: Any, form: str) -> Compiled:
-    """CVXPY's own reductions, up to the parametric program."""
-    with _valued(problem):
+def compile_problem(problem: cp.Problem, interface: CvxpySolver, form: str) -> Compiled:
+    """Return what CVXPY's own reductions make of a problem, up to the parametric program."""
+    with _fill_values(problem):
         try:
             data, chain, inverse = problem.get_problem_data(interface)
         except SolverError as error:
             raise refuse_form(form, error) from error
+    assert chain is not None
     return Compiled(data["param_prob"], chain, inverse)
 
 
 @contextlib.contextmanager
-def _valued(problem: Any) -> Iterator[None]:
-    """CVXPY computes the matrices of one instance on its way, for which every parameter must have some value."""
+def _fill_values(problem: cp.Problem) -> Iterator[None]:
+    """Give every parameter some value: CVXPY computes the matrices of one instance on its way."""
     missing = [p for p in problem.parameters() if not _has_value(p)]
     for parameter in missing:
         parameter.save_value(np.ones(parameter.shape))
@@ -83,7 +94,7 @@ def _valued(problem: Any) -> Iterator[None]:
             parameter.save_value(None)
 
 
-def _has_value(parameter: Any) -> bool:
+def _has_value(parameter: cp.Parameter) -> bool:
     if not isinstance(parameter, cp.CallbackParam):
         return parameter._value is not None
     try:
@@ -118,22 +129,21 @@ class Parametric:
         return self.cones.zero
 
 
-def parametric(problem: Any, compiled: Compiled) -> Parametric:
-    """The matrices of a compiled problem; refused where a parameter has entries in P or A."""
+def extract_matrices(problem: cp.Problem, compiled: Compiled) -> Parametric:
+    """Return the matrices of a compiled problem; refused where a parameter has entries in P or A."""
     prog = compiled.program
     n = prog.x.size
     last = prog.total_param_size
-    T_q = sp.csc_array(_linear_cost(prog))
+    T_q = sp.csc_array(_read_linear_cost(prog))
     T_A = sp.csc_array(prog.A)
     m = T_A.shape[0] // (n + 1)
-    T_P = sp.csc_array((n * n, last + 1)) if prog.P is None else sp.csc_array(prog.P)
+    T_P = sp.csc_array((n * n, last + 1))
+    if prog.P is not None:
+        T_P = sp.csc_array(prog.P)
     _check_fixed(problem, compiled, T_P[:, :last], "P")
     _check_fixed(problem, compiled, T_A[: m * n, :last], "A")
     P = T_P[:, [last]].reshape((n, n), order="F")
     A = T_A[: m * n, [last]].reshape((m, n), order="F")
-    dims = getattr(prog, "cone_dims", None)
-    zero = sum(c.size for c in prog.constraints if type(c).__name__ == "Zero")
-    cones = Cones(zero, m - zero) if dims is None else of_dims(dims)
     return Parametric(
         P=to_csr(P),
         A=to_csr(A),
@@ -143,25 +153,29 @@ def parametric(problem: Any, compiled: Compiled) -> Parametric:
         M_b=to_csr(T_A[m * n :, :last]),
         d=float(T_q[[n], [last]].sum()),
         m_d=T_q[[n], :last].toarray().ravel(),
-        cones=cones,
+        cones=_read_cones(prog, m),
     )
 
 
-def of_dims(dims: Any) -> Cones:
-    """The cones of CVXPY's dimensions of them."""
-    return Cones(**{kind.name: getattr(dims, kind.cvxpy_dims) for kind in KINDS})
+def _read_cones(prog: Program, m: int) -> Cones:
+    """Return the cones of the m rows of a program."""
+    dims = getattr(prog, "cone_dims", None)
+    if dims is not None:
+        return Cones(**{kind.name: getattr(dims, kind.cvxpy_dims) for kind in KINDS})
+    zero = sum(c.size for c in prog.constraints if type(c).__name__ == "Zero")
+    return Cones(zero, m - zero)
 
 
-def _linear_cost(prog: Any) -> Any:
-    """T_q, which cone programs called c before CVXPY 1.7."""
+def _read_linear_cost(prog: Program) -> sp.csc_array:
+    """Return T_q, which cone programs called c before CVXPY 1.7."""
     return prog.q if hasattr(prog, "q") else prog.c
 
 
-def _check_fixed(problem: Any, compiled: Compiled, tensor: Any, matrix: str) -> None:
+def _check_fixed(problem: cp.Problem, compiled: Compiled, tensor: sp.csc_array, matrix: str) -> None:
     tensor.eliminate_zeros()
     moving = np.flatnonzero(np.diff(tensor.indptr))
     if moving.size:
-        final = final_ids(compiled.chain, "param")
+        final = compose_ids(compiled.chain, "param")
         for parameter in problem.parameters():
             (own,) = final.get(parameter.id, [parameter.id])
             column = compiled.program.param_id_to_col[own]
@@ -170,53 +184,57 @@ def _check_fixed(problem: Any, compiled: Compiled, tensor: Any, matrix: str) -> 
                 raise refuse_matrix(problem, parameter, matrix)
 
 
-def final_ids(chain: Any, kind: str) -> dict[int, list[int]]:
-    """The ids under which the parametric program knows leaves that CVXPY's reductions replaced (since 1.9)."""
+def compose_ids(chain: SolvingChain, kind: str) -> dict[int, list[int]]:
+    """Return the ids under which the program knows leaves that CVXPY's reductions replaced (since 1.9)."""
     compose = getattr(chain, f"compose_{kind}_id_map", None)
     return {} if compose is None else compose()
 
 
-def parameter_vector(prog: Any) -> np.ndarray:
-    """The current v."""
+def read_parameters(prog: Program) -> np.ndarray:
+    """Return the current v."""
     v = np.zeros(prog.total_param_size)
     for parameter in prog.parameters:
         value = parameter.value
-        dense = np.asarray(value.toarray() if sp.issparse(value) else value, np.float64)
+        if sp.issparse(value):
+            value = value.toarray()
         column = prog.param_id_to_col[parameter.id]
-        v[column : column + parameter.size] = dense.ravel(order="F")
+        v[column : column + parameter.size] = np.asarray(value, np.float64).ravel(order="F")
     return v
 
 
-def structure(prog: Any) -> dict[str, str]:
-    """Hashes of everything that makes two compiled problems the same family, by part; no counters, no ids.
+def hash_structure(prog: Program) -> dict[str, str]:
+    """Return hashes of everything that makes two compiled problems the same family, by part; no counters, no ids.
 
     Numbers count to nine digits of the largest one beside them, so that another machine's last bit does not matter.
     """
     last = prog.total_param_size
-    layout = [(prog.param_id_to_col[p.id], _name(p), p.shape) for p in prog.parameters]
+    layout = [(prog.param_id_to_col[p.id], _read_name(p), p.shape) for p in prog.parameters]
     kinds = [(type(c).__name__, c.size) for c in prog.constraints]
     exponents = [np.round(c.alpha.value, 9) for c in prog.constraints if hasattr(c, "alpha")]
     return {
         "sizes": content_hash(prog.x.size, last, kinds, *exponents),
         "parameters": content_hash(sorted(layout, key=lambda entry: entry[0])),
-        "variables": content_hash([(_name(v), v.shape) for v in prog.variables]),
-        "quadratic cost": "" if prog.P is None else _rounded(prog.P),
-        "linear cost": _rounded(_linear_cost(prog)),
-        "constraints": _rounded(prog.A),
+        "variables": content_hash([(_read_name(v), v.shape) for v in prog.variables]),
+        "quadratic cost": "" if prog.P is None else _hash_rounded(prog.P),
+        "linear cost": _hash_rounded(_read_linear_cost(prog)),
+        "constraints": _hash_rounded(prog.A),
     }
 
 
-def _name(leaf: Any) -> str | None:
+def _read_name(leaf: Leaf) -> str | None:
+    """Return the user's name of a variable or parameter; None where it has none."""
     return None if _COUNTED.fullmatch(leaf.name()) else leaf.name()
 
 
-def _rounded(tensor: Any) -> str:
+def _hash_rounded(tensor: sp.spmatrix | sp.sparray) -> str:
     # By columns: the tensor has as many rows as A has entries, zeros included.
     matrix = sp.csc_array(tensor, copy=True)
     matrix.sum_duplicates()
     largest = float(f"{np.abs(matrix.data).max(initial=0.0):.9g}")
     # A power of two divides without rounding.
-    exponent = int(np.ceil(np.log2(largest))) if 0 < largest < np.inf else 0
+    exponent = 0
+    if 0 < largest < np.inf:
+        exponent = int(np.ceil(np.log2(largest)))
     matrix.data = np.round(matrix.data / 2.0**exponent, 9) + 0.0
     matrix.eliminate_zeros()
     indices = (array.astype(np.int64) for array in (matrix.indptr, matrix.indices))

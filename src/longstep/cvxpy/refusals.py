@@ -4,7 +4,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeAlias
 
 import cvxpy as cp
 from cvxpy.atoms.affine.binary_operators import BinaryOperator
@@ -12,10 +12,13 @@ from cvxpy.atoms.quad_form import QuadForm
 
 from ..cones.registry import KINDS
 
+# An objective, a constraint or an expression, for which CVXPY has no class in common.
+Node: TypeAlias = Any
+
 _DPP = "https://www.cvxpy.org/tutorial/dpp/index.html"
 
 
-def check_problem(problem: Any) -> None:
+def check_problem(problem: object) -> None:
     """Refuse, before any work, what no chain of CVXPY's reductions makes a QP or a cone program with fixed P and A."""
     if not isinstance(problem, cp.Problem):
         raise TypeError(f"from_cvxpy takes a cvxpy.Problem, got {type(problem).__name__}")
@@ -33,24 +36,24 @@ def check_problem(problem: Any) -> None:
     _check_kept_quadratics(problem)
 
 
-def is_qp(problem: Any) -> bool:
-    """Whether CVXPY can write it as a QP; before 1.8 its own test overlooks semidefinite constraints."""
+def is_qp(problem: cp.Problem) -> bool:
+    """Tell whether CVXPY can write it as a QP; before 1.8 its own test overlooks semidefinite constraints."""
     plain = {"Equality", "Zero", "Inequality", "NonPos", "NonNeg"}
     return problem.is_qp() and all(type(c).__name__ in plain for c in problem.constraints)
 
 
 def refuse_form(form: str, error: Exception) -> ValueError:
-    """Why CVXPY could not bring the problem to this form."""
+    """Return why CVXPY could not bring the problem to this form."""
     if form == "qp":
         return ValueError(f'the problem is not a quadratic program: use form="conic" or leave the form to us ({error})')
     cones = ", ".join(kind.title for kind in KINDS)
     return ValueError(f"CVXPY cannot write the problem with the cones that longstep has ({cones}): {error}")
 
 
-def refuse_matrix(problem: Any, parameter: Any, matrix: str) -> ValueError:
-    """A parameter whose tensor has entries in P or A."""
+def refuse_matrix(problem: cp.Problem, parameter: cp.Parameter, matrix: str) -> ValueError:
+    """Return what is wrong with a parameter whose tensor has entries in P or A."""
     name = parameter.name()
-    product = _product(problem, parameter, matrix)
+    product = _find_product(problem, parameter, matrix)
     at = f" in {product}" if product else ""
     if matrix == "P":
         advice = (
@@ -68,7 +71,7 @@ def refuse_matrix(problem: Any, parameter: Any, matrix: str) -> ValueError:
     )
 
 
-def _check_leaves(problem: Any) -> None:
+def _check_leaves(problem: cp.Problem) -> None:
     for kind, leaves in (("variable", problem.variables()), ("parameter", problem.parameters())):
         for leaf in leaves:
             if leaf.is_complex():
@@ -88,11 +91,11 @@ def _check_leaves(problem: Any) -> None:
     for constraint in problem.constraints:
         if type(constraint).__name__ == "FiniteSet":
             raise ValueError(
-                f"the constraint {short(constraint)} lets a variable have a finite set of values: not convex"
+                f"the constraint {shorten(constraint)} lets a variable have a finite set of values: not convex"
             )
 
 
-def _check_convex(problem: Any) -> None:
+def _check_convex(problem: cp.Problem) -> None:
     if problem.is_dcp():
         return
     parts = [("objective", problem.objective), *(("constraint", c) for c in problem.constraints)]
@@ -103,27 +106,27 @@ def _check_convex(problem: Any) -> None:
     elif problem.is_dqcp():
         hint = " It is quasiconvex: fix the level and make it a parameter."
     raise ValueError(
-        f"the problem is not convex by CVXPY's rules (DCP): see the {kind} {short(part)}.{hint} "
+        f"the problem is not convex by CVXPY's rules (DCP): see the {kind} {shorten(part)}.{hint} "
         "Only convex problems can be families"
     )
 
 
-def _check_quadratic_parameters(problem: Any) -> None:
-    for part in _parts(problem):
-        for node in _nodes(part):
+def _check_quadratic_parameters(problem: cp.Problem) -> None:
+    for part in _list_parts(problem):
+        for node in _walk(part):
             if isinstance(node, QuadForm) and node.args[1].parameters():
                 names = ", ".join(repr(p.name()) for p in node.args[1].parameters())
                 raise ValueError(
-                    f"parameter {names} is the matrix of {short(node)}, so it would change the matrix P from instance "
-                    "to instance. The instances of a family share P and A: make it a constant and learn one family for "
-                    "each of its values"
+                    f"parameter {names} is the matrix of {shorten(node)}, so it would change the matrix P from "
+                    "instance to instance. The instances of a family share P and A: make it a constant and learn one "
+                    "family for each of its values"
                 )
 
 
-def _check_parametrized(problem: Any) -> None:
+def _check_parametrized(problem: cp.Problem) -> None:
     if problem.is_dpp():
         return
-    node = next(part for part in _parts(problem) if not part.is_dpp())
+    node = next(part for part in _list_parts(problem) if not part.is_dpp())
     while True:
         inner = [arg for arg in node.args if not arg.is_dpp()]
         if not inner:
@@ -131,21 +134,24 @@ def _check_parametrized(problem: Any) -> None:
         node = inner[0]
     names = ", ".join(repr(p.name()) for p in node.parameters())
     raise ValueError(
-        f"the problem does not follow CVXPY's rules for parameters (DPP): see {short(node)} with {names}. "
+        f"the problem does not follow CVXPY's rules for parameters (DPP): see {shorten(node)} with {names}. "
         "Parameters must enter affinely: replace a product or a function of parameters by one new parameter that holds "
         f"its value ({_DPP})"
     )
 
 
-def _check_kept_quadratics(problem: Any) -> None:
-    """Before 1.9 CVXPY drops the quadratic cost of a variable that it stores by a part of its entries (PR 3384)."""
-    for node in _nodes(problem.objective.expr):
+def _check_kept_quadratics(problem: cp.Problem) -> None:
+    """Refuse a quadratic cost that CVXPY before 1.9 drops: of a variable that it stores by a part of its entries.
+
+    See its PR 3384.
+    """
+    for node in _walk(problem.objective.expr):
         inner = node.args[0] if node.args else None
         if isinstance(inner, cp.Variable) and node.is_quadratic() and not node.is_affine():
             parts = [kind for kind in ("symmetric", "PSD", "NSD", "diag", "sparsity") if inner.attributes.get(kind)]
             if parts and _drops_quadratics():
                 raise ValueError(
-                    f"CVXPY {version('cvxpy')} loses the quadratic cost {short(node)}, because {inner.name()!r} is "
+                    f"CVXPY {version('cvxpy')} loses the quadratic cost {shorten(node)}, because {inner.name()!r} is "
                     f"{parts[0]}. Upgrade CVXPY to 1.9.3 or later, or use a plain variable that is equal to it there"
                 )
 
@@ -157,30 +163,34 @@ def _drops_quadratics() -> bool:
     return data["P"].nnz == 0
 
 
-def _product(problem: Any, parameter: Any, matrix: str) -> str | None:
-    """The first product of the parameter with variables; where a quadratic term is meant, in the objective."""
-    parts = list(_parts(problem))
-    for part in parts if matrix == "P" else parts[1:] + parts[:1]:
-        for node in _nodes(part):
+def _find_product(problem: cp.Problem, parameter: cp.Parameter, matrix: str) -> str | None:
+    """Return the first product of the parameter with variables; where a quadratic term is meant, in the objective."""
+    objective, *constraints = _list_parts(problem)
+    parts = [*constraints, objective]
+    if matrix == "P":
+        parts = [objective, *constraints]
+    for part in parts:
+        for node in _walk(part):
             mixed = parameter in node.parameters() and node.variables()
             if mixed and isinstance(node, BinaryOperator | QuadForm):
-                return short(node)
+                return shorten(node)
     return None
 
 
-def _parts(problem: Any) -> Iterator[Any]:
-    yield problem.objective
-    yield from problem.constraints
+def _list_parts(problem: cp.Problem) -> list[Node]:
+    return [problem.objective, *problem.constraints]
 
 
-def _nodes(part: Any) -> Iterator[Any]:
-    """All subexpressions, innermost first."""
+def _walk(part: Node) -> Iterator[Node]:
+    """Yield all subexpressions, innermost first."""
     for arg in part.args:
-        yield from _nodes(arg)
+        yield from _walk(arg)
     yield part
 
 
-def short(part: Any) -> str:
-    """An expression in at most 80 characters."""
+def shorten(part: object) -> str:
+    """Return an expression in at most 80 characters."""
     text = " ".join(str(part).split())
-    return f"`{text}`" if len(text) <= 80 else f"`{text[:77]}…`"
+    if len(text) > 80:
+        text = f"{text[:77]}…"
+    return f"`{text}`"
