@@ -2,10 +2,10 @@
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +24,7 @@ from .families.names import Layout
 from .families.parameter_range import Seen
 from .families.quadratic_program import QP
 from .families.smooth import Quadratic
+from .linalg.matrix import ArrayLike2D
 from .linalg.prox import L1, Box, NonNegative, Prox, Zero
 from .schedules.schedule import Schedule
 
@@ -50,6 +51,10 @@ class Parts:
     seen: Seen | None
 
 
+# What a file says of a family besides its arrays; how Schedule and Cones are told is their own matter.
+Description: TypeAlias = dict[str, Any]
+
+
 def save_parts(parts: Parts, path: Path) -> None:
     """Write the parts of a solver atomically. A family made of Python functions is stored by its hash alone."""
     name = type(parts.algorithm).__name__
@@ -64,12 +69,13 @@ def save_parts(parts: Parts, path: Path) -> None:
         "ladder": parts.ladder,
         "finish": parts.finish,
         "training": parts.record,
-        "seen": None if parts.seen is None else parts.seen.lone,
+        "seen": None,
         "family": _describe(parts.family, arrays),
         "family_hash": parts.family.content_hash(),
         "functions": "source",
     }
     if parts.seen is not None:
+        metadata["seen"] = parts.seen.lone
         arrays |= {f"seen.{end}": getattr(parts.seen, end) for end in _ENDS}
     storage.write(path, _KIND, VERSION, arrays, metadata)
 
@@ -77,13 +83,16 @@ def save_parts(parts: Parts, path: Path) -> None:
 def load_parts(path: Path, family: Family | None) -> Parts:
     """Read the parts of a solver; `family` is needed where the file has none, and must be the one it was saved with."""
     arrays, metadata = storage.read(path, _KIND, VERSION)
-    description: Any = metadata.get("family")
-    if family is None and description is None:
+    description: Description | None = metadata.get("family")
+    if family is not None:
+        known = family
+    elif description is not None:
+        known = checked(path, "the family", lambda: _build(description, arrays))
+    else:
         raise ValueError(
             f"{path} was saved with a family made of Python functions, which no file holds. "
             "Make the same family and pass it: Solver.load(path, family=family)"
         )
-    known: Family = family or checked(path, "the family", lambda: _build(description, arrays))
     if description is None and metadata.get("functions") != "source":
         # 0.1 hashed functions by their bytecode, which every Python writes differently.
         warnings.warn(
@@ -92,11 +101,11 @@ def load_parts(path: Path, family: Family | None) -> Parts:
         )
     elif known.content_hash() != metadata.get("family_hash"):
         raise FileFormatError(f"the family passed is not the one {path} was saved with: their data differ")
-    return checked(path, "the solver", lambda: _parts(path, known, metadata, arrays))
+    return checked(path, "the solver", lambda: _build_parts(path, known, metadata, arrays))
 
 
 def checked(path: Path, what: str, make: Callable[[], Made]) -> Made:
-    """Make something from the content of a file; content that nothing can be made of is the file's fault."""
+    """Return what `make` makes of the content of a file; content that nothing can be made of is the file's fault."""
     try:
         return make()
     except FileFormatError:
@@ -106,7 +115,7 @@ def checked(path: Path, what: str, make: Callable[[], Made]) -> Made:
         raise FileFormatError(f"{path} is damaged: {what} in it cannot be made ({reason})") from None
 
 
-def _parts(path: Path, family: Family, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+def _build_parts(path: Path, family: Family, metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Parts:
     algorithm = BY_NAME.get(metadata["algorithm"])
     if algorithm is None:
         raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
@@ -121,26 +130,29 @@ def _parts(path: Path, family: Family, metadata: dict[str, Any], arrays: dict[st
         metadata.get("factors"),
         # Files of 0.1 have none.
         metadata.get("ladder", False),
-        _finish(path, metadata.get("finish")),
+        _read_finish(path, metadata.get("finish")),
         record,
-        None if metadata.get("seen") is None else _seen(family, metadata["seen"], arrays),
+        _read_seen(family, metadata.get("seen"), arrays),
     )
 
 
-def _finish(path: Path, kept: Any) -> int | None:
-    if kept is not None and (type(kept) is not int or kept < 0):
-        raise FileFormatError(f"{path} is damaged: its finish is {kept!r}, not a number of steps")
-    return kept
+def _read_finish(path: Path, kept: object) -> int | None:
+    if kept is None or (isinstance(kept, int) and not isinstance(kept, bool) and kept >= 0):
+        return kept
+    raise FileFormatError(f"{path} is damaged: its finish is {kept!r}, not a number of steps")
 
 
 # What a file keeps of the range that training saw.
 _ENDS = ("low", "second", "before", "high")
 
 
-def _seen(family: Family, kept: Any, arrays: dict[str, np.ndarray]) -> Seen:
+def _read_seen(family: Family, kept: float | None, arrays: Mapping[str, np.ndarray]) -> Seen | None:
+    if kept is None:
+        return None
     ends = {end: arrays[f"seen.{end}"] for end in _ENDS if f"seen.{end}" in arrays}
-    mapped = getattr(family, "parameter", None)
-    size = len(ends["low"]) if mapped is None else mapped.size
+    size = len(ends["low"])
+    if (mapped := getattr(family, "parameter", None)) is not None:
+        size = mapped.size
     if any(end.dtype != np.float64 or end.shape != (size,) or np.isnan(end).any() for end in ends.values()):
         raise FileFormatError("the range that training saw does not fit the family's parameters")
     if "second" not in ends:
@@ -159,21 +171,23 @@ class _Writer:
         if value is not None:
             self.arrays[self.prefix + name] = np.asarray(value)
 
-    def matrix(self, name: str, value: Any) -> None:
+    def matrix(self, name: str, value: ArrayLike2D) -> None:
         csr = sp.csr_array(value)
         self.vector(f"{name}.data", csr.data)
         self.vector(f"{name}.indices", csr.indices.astype(np.int64))
         self.vector(f"{name}.indptr", csr.indptr.astype(np.int64))
         self.vector(f"{name}.shape", np.array(csr.shape, np.int64))
 
-    def parameter(self, value: Affine | None) -> list[str]:
-        for name, matrix in (value.matrices if value else {}).items():
-            self.matrix(f"parameter.{name}", matrix)
-        return list(value.matrices) if value else []
+    def parameter(self, value: Affine | None) -> None:
+        if value is not None:
+            for name, matrix in value.matrices.items():
+                self.matrix(f"parameter.{name}", matrix)
 
 
 class _Reader:
-    def __init__(self, arrays: dict[str, np.ndarray]):
+    """Takes arrays by name, checked."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]):
         self.arrays = arrays
 
     def vector(self, name: str) -> np.ndarray | None:
@@ -183,55 +197,57 @@ class _Reader:
         return found
 
     def matrix(self, name: str) -> sp.csr_array:
-        """A sparse matrix whose every index was looked at: SciPy trusts what it is given, and reads beyond its end."""
+        """Return a sparse matrix whose every index was looked at: SciPy trusts them, and reads beyond its end."""
         data, indices, indptr, shape = (self.arrays[f"{name}.{p}"] for p in ("data", "indices", "indptr", "shape"))
         kinds = (data.dtype.kind, indices.dtype.kind, indptr.dtype.kind, shape.dtype.kind)
         if kinds != ("f", "i", "i", "i") or any(a.ndim != 1 for a in (data, indices, indptr, shape)) or len(shape) != 2:
             raise FileFormatError(f"{name} in the file is not a sparse matrix")
         rows, columns = (int(size) for size in shape)
-        whole = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= _MOST_COLUMNS
-        if not whole or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+        fits = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= _MOST_COLUMNS
+        if not fits or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
             raise FileFormatError(f"the rows of {name} in the file do not fit its shape {rows}×{columns}")
         if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
             raise FileFormatError(f"{name} in the file has an entry outside its {columns} columns")
         return sp.csr_array((data, indices, indptr), shape=(rows, columns))
 
     def parameter(self, names: list[str]) -> Affine | None:
-        return Affine(**{name: self.matrix(f"parameter.{name}") for name in names}) if names else None
+        if not names:
+            return None
+        return Affine(**{name: self.matrix(f"parameter.{name}") for name in names})
 
 
 @functools.singledispatch
-def _describe(family: Family, arrays: dict[str, np.ndarray]) -> dict | None:
-    """The family as JSON, its arrays put aside; None for one that a file cannot hold."""
+def _describe(family: Family, arrays: dict[str, np.ndarray]) -> Description | None:
+    """Return the family as JSON, its arrays put aside; None for one that a file cannot hold."""
     return None
 
 
 @_describe.register
-def _(family: QP, arrays: dict[str, np.ndarray]) -> dict:
-    writer = _constrained(family, arrays, ("q", "l", "u"))
+def _(family: QP, arrays: dict[str, np.ndarray]) -> Description:
+    writer = _put_constrained(family, arrays, ("q", "l", "u"))
     writer.vector("equalities", family.host.kinds.equality)
     writer.vector("free", family.host.kinds.is_free)
-    return {**_common(family), "type": "QP", "equilibrate": family.host.equilibrate}
+    return {**_describe_common(family), "type": "QP", "equilibrate": family.host.equilibrate}
 
 
 @_describe.register
-def _(family: Conic, arrays: dict[str, np.ndarray]) -> dict:
-    _constrained(family, arrays, ("b", "c"))
+def _(family: Conic, arrays: dict[str, np.ndarray]) -> Description:
+    _put_constrained(family, arrays, ("b", "c"))
     cones = family.cones.to_json()
-    return {**_common(family), "type": "Conic", "equilibrate": family.host.equilibrate, "cones": cones}
+    return {**_describe_common(family), "type": "Conic", "equilibrate": family.host.equilibrate, "cones": cones}
 
 
 @_describe.register
-def _(family: Quadratic, arrays: dict[str, np.ndarray]) -> dict:
+def _(family: Quadratic, arrays: dict[str, np.ndarray]) -> Description:
     writer = _Writer(arrays)
     writer.matrix("P", family.P)
     writer.vector("q", family.host.q)
     writer.parameter(family.parameter)
-    return {**_common(family), "type": "Quadratic", "lower_bound": family.lower_bound}
+    return {**_describe_common(family), "type": "Quadratic", "lower_bound": family.lower_bound}
 
 
 @_describe.register
-def _(family: Composite, arrays: dict[str, np.ndarray]) -> dict | None:
+def _(family: Composite, arrays: dict[str, np.ndarray]) -> Description | None:
     smooth = _describe(family.smooth, arrays)
     name = type(family.g).__name__
     if smooth is None or _PROXES.get(name) is not type(family.g):
@@ -241,7 +257,7 @@ def _(family: Composite, arrays: dict[str, np.ndarray]) -> dict | None:
     return {"type": "Composite", "smooth": smooth, "prox": name, "values": values}
 
 
-def _constrained(family: "QP | Conic", arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> _Writer:
+def _put_constrained(family: "QP | Conic", arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> _Writer:
     writer = _Writer(arrays)
     writer.matrix("P", family.P)
     writer.matrix("A", family.A)
@@ -251,16 +267,17 @@ def _constrained(family: "QP | Conic", arrays: dict[str, np.ndarray], names: tup
     return writer
 
 
-def _common(family: Any) -> dict:
+def _describe_common(family: QP | Conic | Quadratic) -> Description:
     layout = family.layout
     return {
         "layout": None if layout is None else layout.to_json(),
         "dtype": str(family.dtype),
-        "parameter": list(family.parameter.matrices) if family.parameter else [],
+        "parameter": [] if family.parameter is None else list(family.parameter.matrices),
     }
 
 
-def _build(description: dict, arrays: dict[str, np.ndarray]) -> Family:
+def _build(description: Description, arrays: Mapping[str, np.ndarray]) -> Family:
+    """Return the family that a file describes."""
     reader = _Reader(arrays)
     kind = description["type"]
     if kind == "Composite":
@@ -269,13 +286,16 @@ def _build(description: dict, arrays: dict[str, np.ndarray]) -> Family:
         if not isinstance(smooth, Quadratic):
             raise FileFormatError("the smooth part of the family in the file is no quadratic")
         return Composite(smooth, prox)
-    common = {"parameter": reader.parameter(description["parameter"]), "dtype": description["dtype"]}
+    common: dict[str, Any] = {
+        "parameter": reader.parameter(description["parameter"]),
+        "dtype": description["dtype"],
+    }
     if kind == "Quadratic":
         lower = description["lower_bound"]
         return Quadratic(reader.matrix("P"), q=reader.vector("q"), lower_bound=lower, **common)
-    layout = description.get("layout")
-    common |= {"layout": None if layout is None else Layout.from_json(layout)}
-    common |= {"equilibrate": description["equilibrate"]}
+    if description.get("layout") is not None:
+        common["layout"] = Layout.from_json(description["layout"])
+    common["equilibrate"] = description["equilibrate"]
     if kind == "QP":
         bounds = {name: reader.vector(name) for name in ("q", "l", "u", "equalities", "free")}
         return QP(reader.matrix("P"), reader.matrix("A"), **bounds, **common)

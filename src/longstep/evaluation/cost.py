@@ -4,14 +4,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from jaxtyping import PyTree
 
-from .._util.text import seconds_text, tolerance_text
+from .._util.plain import Json
+from .._util.text import count_text, seconds_text, tolerance_text
 from ..engine.finisher import finish_cost
 from ..engine.solution import INFEASIBLE, Solution, Status
+from ..families.base import Family
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
 from ..solver import Solver
@@ -20,7 +22,7 @@ TOLERANCES = (1e-3, 1e-6)
 MOST_STEPS = 20_000
 # What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
 _USUAL_STEPS = 4_000
-# Most instances are done after so many.
+# The steps after which most instances are done.
 _SOON = 500
 
 
@@ -50,8 +52,8 @@ class Cost:
         steps = np.where(self.done, np.maximum(self.steps, 1), 10 * MOST_STEPS)
         return float(np.mean(np.log([np.median(steps), np.quantile(steps, 0.95), steps.max()])))
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+    def to_json(self) -> dict[str, Json]:
+        """Return the cost as plain data."""
         return {
             "method": self.name,
             "eps": self.eps,
@@ -65,34 +67,35 @@ class Cost:
 
 
 def solver_cost(
-    name: str, solver: Solver, parameters: Any, eps: float, *, most: int = MOST_STEPS, timed: bool = False
+    name: str, solver: Solver, parameters: PyTree, eps: float, *, most: int = MOST_STEPS, timed: bool = False
 ) -> Cost:
-    """What a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
-    limits: dict[str, Any] = {"eps_abs": eps, "eps_rel": eps}
-    first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
+    """Return what a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
+    first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
     if timed:
-        first = solver.solve_batch(parameters, **limits, max_iter=min(_SOON, most))
+        first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
     status = np.array(first.status)
-    steps = _steps(solver, first)
+    steps = _count_steps(solver, first)
     seconds = first.time
     # A batch takes as long as its slowest instance: those go on by themselves, from the start. As many as before, some
     # of them twice: to compile another shape takes longer than that.
     left = np.flatnonzero(status == Status.ITERATION_LIMIT)
     if left.size and most > _SOON:
         again = np.resize(left, status.size)
-        rest = solver.solve_batch(solver.family.select(parameters, again), **limits, max_iter=most)
-        status[again], steps[again] = rest.status, _steps(solver, rest)
+        some = solver.family.select(parameters, again)
+        rest = solver.solve_batch(some, eps_abs=eps, eps_rel=eps, max_iter=most)
+        status[again] = rest.status
+        steps[again] = _count_steps(solver, rest)
         seconds += rest.time * left.size / status.size
     done = np.isin(status, (Status.SOLVED, *INFEASIBLE))
     return Cost(name, eps, steps, done, seconds / done.size, most)
 
 
-def _steps(solver: Solver, solution: Solution) -> np.ndarray:
+def _count_steps(solver: Solver, solution: Solution) -> np.ndarray:
     return np.asarray(solution.iterations) + np.ceil(finish_cost(solver.family, solution)).astype(int)
 
 
-def compare_costs(methods: Mapping[str, Solver], parameters: Any) -> "Costs":
-    """What solvers of one family, the first being kept, and the installed package cost on instances.
+def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
+    """Return what solvers of one family, the first being kept, and the installed package cost on instances.
 
     Where the first ends with all instances soon, the others need not go on for long.
     """
@@ -106,18 +109,23 @@ def compare_costs(methods: Mapping[str, Solver], parameters: Any) -> "Costs":
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
 
 
-def package_cost(family: Any, parameters: Any, eps: float, *, most: int = MOST_STEPS) -> Cost | None:
-    """What the C package takes, `osqp` or `scs`, set up once and adaptive as it comes; None where it is not there."""
-    package = {QP: "osqp", Conic: "scs"}.get(type(family))
-    if package is None or find_spec(package) is None:
-        return None
-    run = _osqp if package == "osqp" else _scs
-    found = run(family, family.data(parameters), eps, most)
+def package_cost(family: Family, parameters: PyTree, eps: float, *, most: int = MOST_STEPS) -> Cost | None:
+    """Return what the C package takes, `osqp` or `scs`, set up once and adaptive; None where it is not there."""
+    # A family of another kind, a subclass included, is not what a package takes.
+    if isinstance(family, QP) and type(family) is QP and find_spec("osqp") is not None:
+        return _average("osqp", eps, _run_osqp(family, family.data(parameters), eps, most), most)
+    if isinstance(family, Conic) and type(family) is Conic and find_spec("scs") is not None:
+        return _average("scs", eps, _run_scs(family, family.data(parameters), eps, most), most)
+    return None
+
+
+def _average(package: str, eps: float, found: list[tuple[int, bool, float]], most: int) -> Cost:
+    """Return the cost of a package that took these steps and seconds on instances, and was done or not."""
     steps, done, seconds = (np.array(column) for column in zip(*found, strict=True))
     return Cost(f"{package} package", eps, steps, done.astype(bool), float(np.mean(seconds)), most)
 
 
-def _osqp(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
+def _run_osqp(family: QP, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
     import osqp
 
     # It reads the numbers of an update as they lie in memory, whatever their strides.
@@ -137,7 +145,7 @@ def _osqp(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> li
     return found
 
 
-def _scs(family: Any, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
+def _run_scs(family: Conic, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
     import scs
 
     given = {"P": sp.csc_matrix(sp.triu(family.P)), "A": sp.csc_matrix(family.A), "b": data["b"][0], "c": data["c"][0]}
@@ -160,7 +168,7 @@ class Costs:
     rows: tuple[Cost, ...]
 
     def of(self, name: str) -> list[Cost]:
-        """The costs of one method."""
+        """Return the costs of one method."""
         return [cost for cost in self.rows if cost.name == name]
 
     @property
@@ -184,7 +192,7 @@ class Costs:
         advice = "Use the learned solver"
         if kept != "learned":
             advice = f"Use the solver that is kept, the {kept}: no learned schedule is better"
-        advice += f". To {tolerance_text(mine[-1].eps)} it takes {_counted(mine[-1])}"
+        advice += f". To {tolerance_text(mine[-1].eps)} it takes {_describe_steps(mine[-1])}"
         if len(self.names) == 1:
             return f"{advice}."
         faster = ""
@@ -196,7 +204,7 @@ class Costs:
                 faster += f"{seconds_text(ours)} in a batch with JAX; solver.compile() makes C of it."
         level = {name: float(np.mean([cost.level for cost in self.of(name)])) for name in self.names[1:]}
         best = min(level, key=lambda name: level[name])
-        return f"{advice}; the next best, the {best}, {_counted(self.of(best)[-1])}.{faster}"
+        return f"{advice}; the next best, the {best}, {_describe_steps(self.of(best)[-1])}.{faster}"
 
     @property
     def unreached(self) -> list[str]:
@@ -207,24 +215,26 @@ class Costs:
             if left.any():
                 notes.append(
                     f"{int(left.sum())} of {left.size} instances did not reach {tolerance_text(eps)} within "
-                    f"{self.rows[0].most:,} steps by "
+                    f"{count_text(self.rows[0].most)} steps by "
                     "any method: that tolerance may be out of reach for them."
                 )
         return notes
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """As plain data."""
+    def to_json(self) -> list[dict[str, Json]]:
+        """Return the costs as plain data."""
         return [cost.to_json() for cost in self.rows]
 
 
-def _counted(cost: Cost) -> str:
-    """The steps of a method in words: half of the instances, and the slowest."""
-    slowest = f"{cost.steps.max():,}" if cost.done.all() else f"more than {cost.most:,}"
-    return f"{np.median(cost.steps):,.0f} steps in the median and {slowest} at most"
+def _describe_steps(cost: Cost) -> str:
+    """Return the steps of a method in words: half of the instances, and the slowest."""
+    slowest = count_text(cost.steps.max())
+    if not cost.done.all():
+        slowest = f"more than {count_text(cost.most)}"
+    return f"{count_text(float(np.median(cost.steps)))} steps in the median and {slowest} at most"
 
 
-def choose_solver(candidates: Sequence[Solver], parameters: Any) -> int:
-    """Which candidate to keep.
+def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
+    """Return the number of the candidate to keep.
 
     None is kept that leaves an instance unsolved which another candidate solves; of the others the one with the least
     mean level, and of equals the first.

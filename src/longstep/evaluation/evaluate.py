@@ -1,27 +1,30 @@
 """How good a method is: its errors on the instances of a split, iteration by iteration."""
 
 import functools
-import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
 from .._util.hashing import content_hash
+from .._util.plain import Json, make_plain
 from .._util.progress import Bar
 from .._util.versions import versions
 from ..data.dataset import Split
+from ..data.references import Optima
 from ..engine.solution import History
 from ..families.base import Family
 from ..families.composite import Composite
 from ..families.smooth import Differentiable
 from .method import Method
 
-Metric: TypeAlias = str | Callable[[History, Any], np.ndarray]
+# From a run and what is known of the optima to errors (N, K + 1).
+Measure: TypeAlias = Callable[[History, Optima | None], np.ndarray]
+Metric: TypeAlias = str | Measure
 
 # Geometric means see nothing below this.
 FLOOR = 1e-16
@@ -31,8 +34,14 @@ _IN_MEMORY = 256 * 2**20
 # Instances whose time is measured.
 _TIMED = 512
 
-METRICS: dict[str, tuple[str, Callable[[History, Any], np.ndarray]]] = {
-    "suboptimality": ("f − f*", lambda h, optima: np.maximum(h.objective - np.asarray(optima.value)[:, None], 0)),
+
+def _measure_suboptimality(history: History, optima: Optima | None) -> np.ndarray:
+    assert optima is not None
+    return np.maximum(history.objective - np.asarray(optima.value)[:, None], 0)
+
+
+METRICS: dict[str, tuple[str, Measure]] = {
+    "suboptimality": ("f − f*", _measure_suboptimality),
     "residual": ("max(primal, dual) residual, 2-norm", lambda h, _: np.maximum(h.primal, h.dual)),
     "residual_max": ("max(primal, dual) residual, ∞-norm", lambda h, _: np.maximum(h.primal_max, h.dual_max)),
     "primal": ("primal residual, 2-norm", lambda h, _: np.asarray(h.primal)),
@@ -74,12 +83,12 @@ class Evaluation:
     @functools.cached_property
     def geometric_mean(self) -> np.ndarray:
         """(K + 1,): exp of the mean logarithm, errors below 1e-16 counted as that."""
-        return self._over(lambda v: np.exp(np.mean(np.log(np.maximum(v, FLOOR)))))
+        return self._reduce(lambda v: np.exp(np.mean(np.log(np.maximum(v, FLOOR)))))
 
     @functools.cached_property
     def maximum(self) -> np.ndarray:
         """(K + 1,): the worst instance."""
-        return self._over(np.max)
+        return self._reduce(np.max)
 
     @property
     def median(self) -> np.ndarray:
@@ -87,29 +96,37 @@ class Evaluation:
         return self.quantile(0.5)
 
     def quantile(self, level: float) -> np.ndarray:
-        """(K + 1,): the smallest error that at least this fraction of the instances does not exceed."""
+        """Return (K + 1,): the smallest error that at least this fraction of the instances does not exceed."""
         if not 0 <= level <= 1:
             raise ValueError(f"a quantile's level lies in [0, 1], got {level}")
-        return self._over(lambda v: np.quantile(v, level, method="inverted_cdf"))
+        return self._reduce(lambda v: np.quantile(v, level, method="inverted_cdf"))
 
-    def _over(self, statistic: Callable[[np.ndarray], Any]) -> np.ndarray:
+    def _reduce(self, statistic: Callable[[np.ndarray], float]) -> np.ndarray:
+        """Return a statistic of the errors after each iteration."""
         # One iteration at a time: the errors may be larger than memory.
         return np.array([float(statistic(np.asarray(column))) for column in self.values.T])
 
     def reached(self, tolerance: float, curve: np.ndarray | None = None) -> tuple[int | None, int | None]:
-        """The first k at which a curve (the geometric mean) is at most the tolerance, and that from which it stays so.
+        """Return the first k at which a curve (the geometric mean) meets the tolerance, and from which on it does.
 
         None where it never is.
         """
-        curve = self.geometric_mean if curve is None else curve
+        if curve is None:
+            curve = self.geometric_mean
         below = np.flatnonzero(curve <= tolerance)
         above = np.flatnonzero(~(curve <= tolerance))
-        first = int(below[0]) if below.size else None
-        stays = 0 if not above.size else int(above[-1]) + 1
-        return first, stays if stays < len(curve) else None
+        first = None
+        if below.size:
+            first = int(below[0])
+        stays: int | None = 0
+        if above.size:
+            stays = int(above[-1]) + 1
+        if stays == len(curve):
+            stays = None
+        return first, stays
 
-    def to_json(self, tolerances: Iterable[float] = TOLERANCES) -> dict[str, Any]:
-        """Everything but the errors of single instances, as plain data: the curves and the counts."""
+    def to_json(self, tolerances: Iterable[float] = TOLERANCES) -> dict[str, Json]:
+        """Return everything but the errors of single instances, as plain data: the curves and the counts."""
         curves = {"geometric mean": self.geometric_mean, "median": self.median, "maximum": self.maximum}
         curves |= {f"{100 * q:g}% quantile": self.quantile(q) for q in (0.95, 0.99)}
         return {
@@ -119,7 +136,7 @@ class Evaluation:
             "iterations": self.iterations,
             "metric": self.metric,
             "measure": self.measure,
-            "curves": {name: [None if not math.isfinite(v) else v for v in c.tolist()] for name, c in curves.items()},
+            "curves": make_plain(curves),
             "reached": {f"{t:g}": self.reached(t) for t in tolerances},
             "safeguarded": int(self.safeguarded.sum()),
             "trained": self.trained,
@@ -184,10 +201,11 @@ def evaluate(
             f"{trained[0]}): errors on them say nothing about unseen ones",
             stacklevel=2,
         )
-    metric = default_metric(split) if metric is None else metric
+    if metric is None:
+        metric = default_metric(split)
     label, measure, function = resolve_metric(metric, split)
     # Iterations on the leading axis: statistics take one after the other.
-    values = _table((iterations + 1, count))
+    values = _allocate((iterations + 1, count))
     safe = np.zeros(count, bool)
     width = -(-count // -(-count // chunk))
     with Bar(f"evaluating {name or method.name}", count, progress) as advance:
@@ -208,12 +226,23 @@ def evaluate(
     if timed and iterations:
         some = split.family.select(split.parameters, np.arange(min(count, _TIMED)))
         seconds = float(np.mean(method.seconds(some, iterations)))
-    hashes = {"method_hash": method.content_hash(), "data_hash": split.content_hash(), "versions": versions()}
-    return Evaluation(name or method.name, split.name, label, measure, values.T, safe, seconds, len(trained), **hashes)
+    return Evaluation(
+        name=name or method.name,
+        split=split.name,
+        metric=label,
+        measure=measure,
+        values=values.T,
+        safeguarded=safe,
+        seconds=seconds,
+        trained=len(trained),
+        method_hash=method.content_hash(),
+        data_hash=split.content_hash(),
+        versions=versions(),
+    )
 
 
 def trained_instances(method: Method, split: Split) -> list[int]:
-    """The numbers of the instances of a split that the method was trained on.
+    """Return the numbers of the instances of a split that the method was trained on.
 
     Independent draws of a distribution that repeats itself may coincide: where the split is known to be independent and
     has repetitions of its own, equal values prove nothing.
@@ -229,13 +258,13 @@ def trained_instances(method: Method, split: Split) -> list[int]:
 
 
 def default_metric(split: Split) -> str:
-    """The suboptimality without constraints, where optima are known; else the residual."""
+    """Return the usual metric: the suboptimality without constraints where optima are known, else the residual."""
     unconstrained = isinstance(split.family, Differentiable | Composite)
     return "suboptimality" if unconstrained and split.optima is not None else "residual"
 
 
-def resolve_metric(metric: Metric, split: Split) -> tuple[str, str, Callable[[History, Any], np.ndarray]]:
-    """A metric's name, what it measures in words, and its function."""
+def resolve_metric(metric: Metric, split: Split) -> tuple[str, str, Measure]:
+    """Return a metric's name, what it measures in words, and its function."""
     if callable(metric):
         name = getattr(metric, "__name__", "a function of the user")
         return f"{name} ({content_hash(metric)[:12]})", name, metric
@@ -258,7 +287,7 @@ def check_family(family: Family, split: Split) -> None:
         raise ValueError(f"{split!r} is of another problem than the method solves")
 
 
-def _table(shape: tuple[int, int]) -> np.ndarray:
+def _allocate(shape: tuple[int, int]) -> np.ndarray:
     if 8 * shape[0] * shape[1] <= _IN_MEMORY:
         return np.empty(shape)
     with tempfile.TemporaryFile(prefix="longstep-") as file:

@@ -1,8 +1,9 @@
 """What evaluation and certificates ask of a method: a learned solver, a baseline or a C package."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..engine.solution import History
 from ..families.base import Family
@@ -21,14 +22,14 @@ class Method(Protocol):
         """What it solves."""
         ...
 
-    def run(self, parameters: Any, count: int) -> History:
-        """Residuals and objectives of the start (column 0) and after each of `count` iterations, (N, count + 1)."""
+    def run(self, parameters: PyTree, count: int) -> History:
+        """Return residuals and objectives (N, count + 1): of the start, and after each of `count` iterations."""
         ...
 
-    def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Wall-clock seconds (N,) that `count` iterations take for each instance, without recording or compiling."""
+    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
+        """Return the seconds (N,) that `count` iterations take for each instance, without recording or compiling."""
         ...
 
     def content_hash(self) -> str:
-        """Equal exactly for methods that give the same iterates: certificates name the method by it."""
+        """Return a hash, equal exactly for methods with the same iterates: certificates name the method by it."""
         ...

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
@@ -15,7 +15,7 @@ from ..schedules.schedule import Schedule, constant
 from ..solver import Solver
 from ..training.record import Training
 
-# So many steps of a method from theory tell it from all others.
+# The steps of a method from theory that tell it from all others.
 _HASHED = 1024
 
 
@@ -37,7 +37,7 @@ class Scheduled:
         self.algorithm.check_family(self.family)
 
     def solver(self, count: int) -> Solver:
-        """What runs the first `count` steps."""
+        """Return the solver that runs the first `count` steps."""
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         schedule = self.schedule_for(count)
@@ -47,31 +47,31 @@ class Scheduled:
             )
         return self._solvers[schedule]
 
-    def run(self, parameters: Any, count: int) -> History:
-        """Residuals and objectives of all iterates, arrays (N, count + 1)."""
+    def run(self, parameters: PyTree, count: int) -> History:
+        """Return residuals and objectives of all iterates, arrays (N, count + 1)."""
         return self.solver(count).run(parameters, count)
 
-    def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Wall-clock seconds (N,) of `count` steps in one batch, an equal share for each instance."""
+    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
+        """Return wall-clock seconds (N,) of `count` steps in one batch, an equal share for each instance."""
         return self.solver(count).seconds(parameters, count)
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family, the algorithm and the first 1024 steps, after which such methods do not part."""
+        """Return a SHA-256 of the family, the algorithm and 1024 steps, after which such methods do not part."""
         steps = self.schedule_for(_HASHED).to_json()
         return content_hash("scheduled", self.family.content_hash(), *self.algorithm.identity(), steps)
 
 
 def vanilla(family: Family) -> Scheduled:
-    """The family's default algorithm with its default hyperparameters, those of the C packages for OSQP and SCS."""
+    """Return the default algorithm with its default hyperparameters, those of the C packages for OSQP and SCS."""
     algorithm = default_algorithm(family)
-    return held("vanilla", family, algorithm, constant(algorithm.hyperparameters(family)))
+    return hold_schedule("vanilla", family, algorithm, constant(algorithm.hyperparameters(family)))
 
 
 def best_constant(family: Family, training: Training) -> Scheduled:
-    """The constant hyperparameters that `train` found, which every learned schedule must beat."""
-    return held("best constant", family, training.algorithm, training.constant)
+    """Return the method of the constant hyperparameters that `train` found, which every learned schedule must beat."""
+    return hold_schedule("best constant", family, training.algorithm, training.constant)
 
 
-def held(name: str, family: Family, algorithm: Algorithm, schedule: Schedule) -> Scheduled:
-    """The same hyperparameters at every step."""
+def hold_schedule(name: str, family: Family, algorithm: Algorithm, schedule: Schedule) -> Scheduled:
+    """Return a method with the same schedule for every number of steps."""
     return Scheduled(name, family, algorithm, lambda count: schedule)

@@ -10,7 +10,7 @@ from ...algorithms.base import Algorithm
 from ...algorithms.gradient import GradientDescent
 from ...algorithms.proximal import AcceleratedProximalGradient
 from ...algorithms.scs import SCS
-from ...evaluation.scheduled import Scheduled, held
+from ...evaluation.scheduled import Scheduled, hold_schedule
 from ...families.composite import Composite
 from ...families.conic import Conic
 from ...families.smooth import Differentiable
@@ -26,7 +26,7 @@ def unit_scalings(family: Conic, alpha: float | None = None) -> Scheduled:
     """
     SCS().check_family(family)
     values = dict.fromkeys(("r_w", "r_yz", "r_ynz", "r_tau"), 1.0) | ({} if alpha is None else {"alpha": alpha})
-    return held("unit scalings", family, SCS(), constant(SCS().hyperparameters(family), **values))
+    return hold_schedule("unit scalings", family, SCS(), constant(SCS().hyperparameters(family), **values))
 
 
 def nesterov(family: Differentiable) -> Scheduled:
