@@ -1,12 +1,12 @@
 """`longstep certify`: a promise about unseen instances, or a check of one that was made."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .command import Cache, Json, Quiet, SolverFile, cache_option, certificate_beside, library
-from .data import split_of
+from .command import AsJson, Cache, Quiet, SolverFile, choose_cache, load_library, name_certificate
+from .data import read_split
 from .output import Output
 
 
@@ -17,7 +17,7 @@ def certify(
         bool, typer.Option("--iid", help="I know that these instances were drawn independently from one distribution.")
     ] = False,
     iterations: Annotated[
-        list[int] | None, typer.Option(min=0, help="After so many steps; may be given several times. 20 by default.")
+        list[int] | None, typer.Option(min=0, help="A number of steps; may be given several times. 20 by default.")
     ] = None,
     tolerance: Annotated[
         list[float] | None,
@@ -33,7 +33,7 @@ def certify(
         Path | None, typer.Option(help="Compute this certificate again, from the same samples, and compare.")
     ] = None,
     cache: Cache = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Say what can be promised of a solver on unseen instances, or check such a promise with --check.
@@ -43,7 +43,7 @@ def certify(
     at the samples.
     """
     with Output(as_json, quiet) as output:
-        ls = library(cache)
+        ls = load_library(cache)
         if check is None and not iid:
             raise ValueError(
                 "a certificate needs instances that were drawn independently from one distribution, and a table cannot "
@@ -52,18 +52,24 @@ def certify(
         loaded = ls.Solver.load(solver)
         known = None if check is None else ls.Certificate.load(check)
         measured = metric if known is None else known.metric
-        validation = split_of(loaded, samples, "validation", measured, cache_option(cache), output.progress, iid)
+        validation = read_split(loaded, samples, "validation", measured, choose_cache(cache), output.progress, iid)
         if known is not None:
             known.verify(loaded, validation, progress=output.progress)
             output.document({"verified": True, "file": check, "certificate": known.to_json()})
             output.show(known)
             output.show(f"Verified: computed again from {len(validation)} instances, {check} says the same.")
             return
-        options: dict[str, Any] = {"level": level, "confidence": confidence, "metric": metric}
         found = ls.certify(
-            loaded, validation, iterations or [20], tolerance or None, progress=output.progress, **options
+            loaded,
+            validation,
+            iterations or [20],
+            tolerance or None,
+            level=level,
+            confidence=confidence,
+            metric=metric,
+            progress=output.progress,
         )
-        path = certificate_beside(solver) if out is None else out
+        path = out or name_certificate(solver)
         found.save(path)
         output.document({"file": path, "certificate": found.to_json()})
         output.show(found)

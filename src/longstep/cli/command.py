@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -15,7 +16,7 @@ UNSOLVED = 3
 INTERRUPTED = 130
 
 SolverFile: TypeAlias = Annotated[Path, typer.Argument(metavar="SOLVER", help="A file that `learn` wrote.")]
-Json: TypeAlias = Annotated[
+AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="One JSON document on stdout and nothing else; messages go to stderr.")
 ]
 Quiet: TypeAlias = Annotated[
@@ -31,7 +32,7 @@ class Command(TyperCommand):
     """A command whose user never sees a stack trace for a mistake of their own, but one sentence and exit code 1."""
 
     @override
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:  # a class of Click that Typer names differently from version to version
         """Run it; what is not a user's mistake is a bug of ours and keeps its trace, unless --quiet."""
         try:
             return super().invoke(ctx)
@@ -41,12 +42,13 @@ class Command(TyperCommand):
         except BrokenPipeError:
             raise
         except Exception as error:
-            if _typers(error):
+            if _belongs_to_typer(error):
                 raise
-            if isinstance(error, _mistakes()):
-                fail(sentence(error))
+            if isinstance(error, _list_mistakes()):
+                fail(describe_error(error))
             elif ctx.params.get("quiet"):
-                fail(f"a bug in longstep, {type(error).__name__}: {sentence(error)}. Without --quiet it has a trace")
+                said = describe_error(error)
+                fail(f"a bug in longstep, {type(error).__name__}: {said}. Without --quiet it has a trace")
             else:
                 raise
             raise typer.Exit(MISTAKE) from None
@@ -59,8 +61,8 @@ def register(app: typer.Typer, function: Callable[..., None], *examples: str) ->
     app.command(cls=Command, epilog="\n\n".join([heading, *(f"- {example}" for example in examples)]))(function)
 
 
-def library(cache: Path | None = None) -> Any:
-    """The package, with JAX in 64 bits. Imported by commands alone, so that help is there at once.
+def load_library(cache: Path | None = None) -> ModuleType:
+    """Return the package, with JAX in 64 bits. Imported by commands alone, so that help is there at once.
 
     Compiled programs are kept in the cache, unless JAX was told of another place: a command is a new process, and a
     batch of a few milliseconds should not compile for seconds every time.
@@ -73,28 +75,28 @@ def library(cache: Path | None = None) -> Any:
     from .._util.storage import cache_folder
 
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder(cache_option(cache), "jax")))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder(choose_cache(cache), "jax")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     return longstep
 
 
-def cache_option(folder: Path | None) -> "Path | bool":
-    """As the library takes it."""
+def choose_cache(folder: Path | None) -> "Path | bool":
+    """Return the folder of --cache as the library takes it: True is the usual one."""
     return True if folder is None else folder
 
 
-def certificate_beside(solver: Path) -> Path:
-    """mpc.certificate.json for mpc.longstep."""
+def name_certificate(solver: Path) -> Path:
+    """Return the path of a solver's certificate: mpc.certificate.json for mpc.longstep."""
     return solver.with_name(f"{solver.name.removesuffix('.longstep')}.certificate.json")
 
 
 def fail(text: str) -> None:
-    """An error, on stderr."""
+    """Print an error on stderr."""
     print(f"Error: {text}", file=sys.stderr)
 
 
-def sentence(error: BaseException) -> str:
-    """What an error says, on one line."""
+def describe_error(error: BaseException) -> str:
+    """Return what an error says, on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     text = " ".join(str(error).split())
@@ -103,14 +105,14 @@ def sentence(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-def _mistakes() -> tuple[type[Exception], ...]:
-    """Errors that say what is wrong with what was given: files, data, models, memory, missing packages."""
+def _list_mistakes() -> tuple[type[Exception], ...]:
+    """Return the errors that say what is wrong with what was given: files, data, models, memory, missing packages."""
     from ..data.optima import InaccurateReferenceError
 
     # FileFormatError and CertificateError are ValueErrors.
     return ValueError, OSError, MemoryError, ImportError, InaccurateReferenceError
 
 
-def _typers(error: Exception) -> bool:
-    """Whether Typer turns it into a message and an exit code itself."""
+def _belongs_to_typer(error: Exception) -> bool:
+    """Tell whether Typer turns it into a message and an exit code itself."""
     return isinstance(error, typer.Abort) or hasattr(error, "exit_code")

@@ -1,11 +1,17 @@
 """A table of samples as parameters, or as a split, of a solver's family."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..data.dataset import Split
+    from ..solver import Solver
 
 
-def parameters_of(solver: Any, samples: Path) -> Any:
-    """The instances of a file, one a row."""
+def read_parameters(solver: "Solver", samples: Path) -> "np.ndarray":
+    """Return the instances of a file, one a row."""
     from ..data.samples import read_samples
 
     layout = solver.family.layout
@@ -17,11 +23,20 @@ def parameters_of(solver: Any, samples: Path) -> Any:
     return read_samples(samples, layout)
 
 
-def split_of(
-    solver: Any, samples: Path, name: str, metric: str | None, cache: Any, progress: bool, iid: bool = False
-) -> Any:
-    """The instances of a file as a split, with optima where the metric needs them."""
+def read_split(
+    solver: "Solver",
+    samples: Path,
+    name: str,
+    metric: str | None,
+    cache: "Path | bool",
+    progress: bool,
+    iid: bool = False,
+) -> "Split":
+    """Return the instances of a file as a split, with optima where the metric needs them."""
     from ..data.dataset import Dataset
 
-    options = {"references": [name] if metric == "suboptimality" else [], "cache": cache, "progress": progress}
-    return Dataset.from_parameters(solver.family, {name: parameters_of(solver, samples)}, iid=iid, **options)[name]
+    splits = {name: read_parameters(solver, samples)}
+    references = [name] if metric == "suboptimality" else []
+    return Dataset.from_parameters(
+        solver.family, splits, iid=iid, references=references, cache=cache, progress=progress
+    )[name]

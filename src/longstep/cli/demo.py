@@ -5,18 +5,18 @@ from typing import Annotated
 
 import typer
 
-from .command import Json, Quiet, library
+from .command import AsJson, Quiet, load_library
 from .output import Output
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for pictures, the solver and its certificate.")] = Path("demo"),
-    as_json: Json = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn, certify and fly: model predictive control of a quadcopter, in about a minute."""
     with Output(as_json, quiet) as output:
-        library()
+        load_library()
         from rich.console import Console
 
         from ..research.demo import require_packages, run

@@ -6,80 +6,103 @@ import shutil
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from .command import Cache, Json, Quiet, cache_option, library
+from .command import AsJson, Cache, Quiet, choose_cache, load_library
 from .output import Output
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "cvxpy", "osqp", "scs", "matplotlib")
 _COMPILERS = ("cc", "gcc", "clang", "arm-none-eabi-gcc")
 
 
-def doctor(cache: Cache = None, as_json: Json = False, quiet: Quiet = False) -> None:
+class CacheFindings(TypedDict):
+    """Where finished work is kept, and how much there is."""
+
+    folder: Path
+    bytes: int
+
+
+class Findings(TypedDict):
+    """What this machine has; None for what is not found."""
+
+    versions: dict[str, str | None]
+    system: str
+    devices: list[str]
+    float64: bool
+    compilers: dict[str, str | None]
+    cores: int | None
+    memory: float
+    cache: CacheFindings
+
+
+def doctor(cache: Cache = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Show versions, devices, C compilers, memory and the cache: what to send with a question."""
     with Output(as_json, quiet) as output:
-        ls = library(cache)
+        ls = load_library(cache)
         from .._util.memory import available
         from .._util.storage import cache_folder
 
-        folder = cache_folder(cache_option(cache), "")
+        folder = cache_folder(choose_cache(cache), "")
         assert folder is not None  # as it is only for False
-        found = {
+        found: Findings = {
             "versions": {"python": platform.python_version(), "longstep": ls.__version__}
-            | {name: _version(name) for name in _PACKAGES},
+            | {name: _find_version(name) for name in _PACKAGES},
             "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-            "devices": _devices(),
+            "devices": _list_devices(),
             "float64": _float64_works(),
-            "compilers": {name: _compiler(name) for name in _COMPILERS},
+            "compilers": {name: _describe_compiler(name) for name in _COMPILERS},
             "cores": os.cpu_count(),
             "memory": available(),
-            "cache": {"folder": folder, "bytes": _bytes(folder)},
+            "cache": {"folder": folder, "bytes": _count_bytes(folder)},
         }
         output.document(found)
-        output.show(_text(found))
+        output.show(_describe(found))
 
 
-def _text(found: dict[str, Any]) -> str:
+def _describe(found: Findings) -> str:
+    """Return a line for everything that was found."""
+    from .._util.table import align_lines
     from .._util.text import in_words
 
-    works = "works" if found["float64"] else "does not work: longstep needs it, or families with dtype='float32'"
+    float64 = "works"
+    if not found["float64"]:
+        float64 = "does not work: longstep needs it, or families with dtype='float32'"
     cache = found["cache"]
     lines = {
         **{name: version or "not installed" for name, version in found["versions"].items()},
         "system": found["system"],
         "devices": ", ".join(found["devices"]),
-        "float64": works,
+        "float64": float64,
         **{name: version or "not found" for name, version in found["compilers"].items()},
         "cores": found["cores"],
         "memory": in_words(found["memory"]),
         "cache": f"{cache['folder']}, {in_words(cache['bytes'])}",
     }
-    width = max(map(len, lines))
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+    return align_lines(lines)
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _devices() -> list[str]:
+def _list_devices() -> list[str]:
     import jax
 
     return [f"{device.platform} {device.id} ({device.device_kind})" for device in jax.devices()]
 
 
 def _float64_works() -> bool:
-    """Whether the default device keeps more digits than 32 bits have."""
+    """Tell whether the default device keeps more digits than 32 bits have."""
     import jax.numpy as jnp
 
     return bool(jnp.float64(1.0) + jnp.float64(1e-12) > 1.0)
 
 
-def _compiler(name: str) -> str | None:
-    """The first line of what it says of its version; None where it is not found."""
+def _describe_compiler(name: str) -> str | None:
+    """Return the first line of what a compiler says of its version; None where it is not found."""
     path = shutil.which(name)
     if path is None:
         return None
@@ -87,15 +110,18 @@ def _compiler(name: str) -> str | None:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         said = ""
-    return said.splitlines()[0] if said.strip() else path
+    if not said.strip():
+        return path
+    return said.splitlines()[0]
 
 
-def _bytes(folder: Path) -> int:
-    """The size of all files in a folder; 0 where there is none."""
+def _count_bytes(folder: Path) -> int:
+    """Return the size of all files in a folder; 0 where there is none."""
     total = 0
     for path in folder.rglob("*"):
         try:
-            total += path.stat().st_size if path.is_file() else 0
+            if path.is_file():
+                total += path.stat().st_size
         except OSError:  # removed meanwhile
             continue
     return total

@@ -1,13 +1,18 @@
 """`longstep evaluate`: a learned solver beside what one would use without it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import Cache, Json, Quiet, SolverFile, cache_option, library
-from .data import split_of
+from .command import AsJson, Cache, Quiet, SolverFile, choose_cache, load_library
+from .data import read_split
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..evaluation.method import Method
+    from ..solver import Solver
 
 
 def evaluate(
@@ -18,33 +23,32 @@ def evaluate(
         str | None, typer.Option(help="residual, residual_max, primal, dual, gap or suboptimality.")
     ] = None,
     cache: Cache = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare a learned solver with the best constant hyperparameters and the package's defaults, step by step."""
     with Output(as_json, quiet) as output:
-        ls = library(cache)
+        ls = load_library(cache)
         from ..report.tables import comparison
 
         loaded = ls.Solver.load(solver)
-        test = split_of(loaded, samples, "test", metric, cache_option(cache), output.progress)
+        test = read_split(loaded, samples, "test", metric, choose_cache(cache), output.progress)
         found = [
             ls.evaluate(method, test, iterations, metric=metric, name=name, progress=output.progress)
-            for name, method in _methods(ls, loaded).items()
+            for name, method in _list_methods(ls, loaded).items()
         ]
         table = comparison(found)
         output.document({"table": table.to_json(), "evaluations": [each.to_json() for each in found]})
         output.show(table)
 
 
-def _methods(ls: Any, solver: Any) -> dict[str, Any]:
-    """The solver, the best constant where training left it in the record, and the defaults."""
+def _list_methods(ls: ModuleType, solver: "Solver") -> "dict[str, Method]":
+    """Return the solver, the best constant where training left it in the record, and the defaults."""
     from ..evaluation.scheduled import vanilla
 
     if solver.record is None:
         return {"this solver": solver, "defaults": vanilla(solver.family)}
-    methods: dict[str, Any] = {"learned": solver}
+    methods: dict[str, Method] = {"learned": solver}
     if (constant := solver.record.get("constant")) is not None:
-        options = {"algorithm": solver.algorithm, "safeguard": None}
-        methods["best constant"] = ls.Solver(solver.family, **options, **constant)
+        methods["best constant"] = ls.Solver(solver.family, algorithm=solver.algorithm, safeguard=None, **constant)
     return methods | {"defaults": vanilla(solver.family)}

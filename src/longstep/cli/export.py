@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .command import Json, Quiet, SolverFile, library
+from .command import AsJson, Quiet, SolverFile, load_library
 from .output import Output
 
 
@@ -37,7 +37,7 @@ def export_c(
         Method, typer.Option(help="Linear algebra: sparse takes the least memory, auto what should be fastest.")
     ] = Method.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is there.")] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a learned solver as plain C99, for machines without Python, down to microcontrollers.
@@ -46,11 +46,17 @@ def export_c(
     much memory it takes and how to call it.
     """
     with Output(as_json, quiet) as output:
-        ls = library()
+        ls = load_library()
         from .._util.text import in_words
 
-        options = {"prefix": prefix, "precision": precision.value, "method": method.value, "overwrite": overwrite}
-        export = ls.generate_c(ls.Solver.load(solver), out, **options)
+        export = ls.generate_c(
+            ls.Solver.load(solver),
+            out,
+            prefix=prefix,
+            precision=precision.value,
+            method=method.value,
+            overwrite=overwrite,
+        )
         output.document(
             {
                 "folder": export.folder,

@@ -1,12 +1,13 @@
 """`longstep learn`: from a model and past data to a solver in a file."""
 
 import enum
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .command import Cache, Json, Quiet, cache_option, certificate_beside, library
+from .command import AsJson, Cache, Quiet, choose_cache, load_library, name_certificate
 from .modelfile import ModelFile, load_model
 from .output import Output
 
@@ -54,7 +55,7 @@ def learn(
         Path | None, typer.Option(metavar="DIR", help="Also write tables, figures and the schedule to this folder.")
     ] = None,
     cache: Cache = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn a solver for your problem, compare it on unseen instances, and certify it.
@@ -66,23 +67,23 @@ def learn(
     with Output(as_json, quiet) as output:
         if out.is_dir():
             raise ValueError(f"--out {out} is a folder: name a file, such as {out / 'solver.longstep'}")
-        ls = library(cache)
+        ls = load_library(cache)
         with load_model(model) as found:
             solver, learned = ls.learn(
                 found.problem,
-                _samples(model, found, samples),
+                _choose_source(model, found, samples),
                 iid=True if iid else None,
                 form=form and form.value,
                 horizon=horizon,
-                block=_lengths(block),
-                sizes=_sizes(train=train, validation=validation, test=test),
+                block=_read_lengths(block),
+                sizes=_choose_sizes(train=train, validation=validation, test=test),
                 seed=seed,
                 dtype=dtype and dtype.value,
-                cache=cache_option(cache),
+                cache=choose_cache(cache),
                 progress=output.progress,
             )
         solver.save(out)
-        certificate = certificate_beside(out)
+        certificate = name_certificate(out)
         made = learned.certificate is not None
         if made:
             learned.certificate.save(certificate)
@@ -91,29 +92,36 @@ def learn(
         files = {"file": out, "certificate_file": certificate if made else None, "report": report}
         output.document(files | learned.to_json())
         output.show(learned)
-        output.say(_next(made, samples is not None and not iid, out, certificate, report))
+        output.say(_advise(made, samples is not None and not iid, out, certificate, report))
 
 
-def _samples(path: Path, model: ModelFile, samples: Path | None) -> Any:
-    if samples is None and model.sample is None:
+def _choose_source(path: Path, model: ModelFile, samples: Path | None) -> Path | Callable[..., object]:
+    """Return what instances come from: the file of --samples, else the model's sampler."""
+    if samples is not None:
+        return samples
+    if model.sample is None:
         raise ValueError(f"there is nothing to learn from: pass --samples past.csv, or define sample(rng) in {path}")
-    return model.sample if samples is None else samples
+    return model.sample
 
 
-def _lengths(block: str) -> list[int]:
+def _read_lengths(block: str) -> list[int]:
     try:
         return [int(length) for length in block.split(",")]
     except ValueError:
         raise ValueError(f"--block takes a number of steps, or several as in 10,20, got {block!r}") from None
 
 
-def _sizes(**sizes: int | None) -> dict[str, int] | None:
+def _choose_sizes(**sizes: int | None) -> dict[str, int] | None:
     return {name: size for name, size in sizes.items() if size is not None} or None
 
 
-def _next(made: bool, past: bool, out: Path, certificate: Path, report: Path | None) -> str:
-    """What was written, and what one does with it."""
-    files = [str(out), *([str(certificate)] if made else []), *([f"{report}/"] if report else [])]
+def _advise(made: bool, past: bool, out: Path, certificate: Path, report: Path | None) -> str:
+    """Return what was written, and what one does with it; `made` says whether a certificate was."""
+    files = [str(out)]
+    if made:
+        files.append(str(certificate))
+    if report:
+        files.append(f"{report}/")
     lines = [f"Written: {', '.join(files)}", f"Next: longstep solve {out} --parameters new.csv --out solutions.csv"]
     if not made:
         lines.append(f"      longstep certify {out} --samples validation.csv --iid")

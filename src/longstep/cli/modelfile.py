@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import cvxpy
+    import numpy as np
+
+    from ..cvxpy.model import Model
+    from ..families.base import Family
+
+# From a generator of random numbers to the parameters of one instance.
+Sampler: TypeAlias = "Callable[[np.random.Generator], object]"
 
 
 class ModelError(ValueError):
@@ -19,8 +29,8 @@ class ModelError(ValueError):
 class ModelFile:
     """What was found in it."""
 
-    problem: Any
-    sample: Callable[[Any], Any] | None
+    problem: "cvxpy.Problem | Family | Model"
+    sample: "Sampler | None"
 
 
 @contextmanager
@@ -35,7 +45,7 @@ def load_model(path: Path) -> Iterator[ModelFile]:
     sys.path.insert(0, folder)
     try:
         names = _run(path)
-        yield ModelFile(_problem(path, names), _sampler(path, names.get("sample")))
+        yield ModelFile(_find_problem(path, names), _guard_sampler(path, names.get("sample")))
     finally:
         if folder in sys.path:
             sys.path.remove(folder)
@@ -45,10 +55,10 @@ def _run(path: Path) -> dict[str, Any]:
     try:
         return runpy.run_path(str(path), run_name="longstep_model")
     except (Exception, SystemExit) as error:
-        raise ModelError(f"{_where(path, error)}: {_what(error)}") from error
+        raise ModelError(f"{_locate(path, error)}: {_describe(error)}") from error
 
 
-def _problem(path: Path, names: dict[str, Any]) -> Any:
+def _find_problem(path: Path, names: dict[str, Any]) -> "cvxpy.Problem | Family | Model":
     from ..cvxpy.model import Model
     from ..families.base import Family
 
@@ -61,7 +71,8 @@ def _problem(path: Path, names: dict[str, Any]) -> Any:
     return problem
 
 
-def _sampler(path: Path, sample: Any) -> Callable[[Any], Any] | None:
+def _guard_sampler(path: Path, sample: object) -> "Sampler | None":
+    """Return the sampler of a model with errors that name the file; None where there is none."""
     if sample is None:
         return None
     if not callable(sample):
@@ -71,11 +82,11 @@ def _sampler(path: Path, sample: Any) -> Callable[[Any], Any] | None:
         )
 
     @functools.wraps(sample)
-    def guarded(rng: Any) -> Any:
+    def guarded(rng: "np.random.Generator") -> object:
         try:
             drawn = sample(rng)
         except Exception as error:
-            raise ModelError(f"sample(rng) failed in {_where(path, error)}: {_what(error)}") from error
+            raise ModelError(f"sample(rng) failed in {_locate(path, error)}: {_describe(error)}") from error
         if drawn is None:
             raise ModelError(f"sample(rng) in {path} returned nothing: let it return the parameters of one instance")
         return drawn
@@ -83,14 +94,20 @@ def _sampler(path: Path, sample: Any) -> Callable[[Any], Any] | None:
     return guarded
 
 
-def _where(path: Path, error: BaseException) -> str:
-    """The file and the line: of a syntax error its own, else the last one of the model that was being run."""
+def _locate(path: Path, error: BaseException) -> str:
+    """Return the file and the line: of a syntax error its own, else the last one of the model that was being run."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
-    return f"{path}, line {lines[-1]}" if lines else str(path)
+    if not lines:
+        return str(path)
+    return f"{path}, line {lines[-1]}"
 
 
-def _what(error: BaseException) -> str:
-    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+def _describe(error: BaseException) -> str:
+    said = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):
+        said = error.msg
+    if not said:
+        return type(error).__name__
+    return f"{type(error).__name__}: {said}"

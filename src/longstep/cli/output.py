@@ -1,10 +1,12 @@
 """Where a command speaks: results on stdout, everything else on stderr, JSON instead of both words and tables."""
 
 import json
-import math
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack, redirect_stdout
-from typing import Any, Self
+from typing import Self
+
+from .._util.plain import make_plain
 
 
 class Output:
@@ -35,12 +37,12 @@ class Output:
         return not self.quiet
 
     def say(self, text: object = "") -> None:
-        """A message on the way, or advice."""
+        """Print a message on the way, or advice."""
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
     def show(self, thing: object) -> None:
-        """A result for people: text, or a table of `longstep.report`."""
+        """Print a result for people: text, or a table of `longstep.report`."""
         if self.as_json:
             return
         from rich.console import Console
@@ -51,20 +53,7 @@ class Output:
         else:
             print(thing, file=self._stdout)
 
-    def document(self, fields: dict[str, Any]) -> None:
-        """The result for machines."""
+    def document(self, fields: Mapping[str, object]) -> None:
+        """Print the result for machines."""
         if self.as_json:
-            print(json.dumps(plain(fields), indent=1, ensure_ascii=False, allow_nan=False), file=self._stdout)
-
-
-def plain(value: Any) -> Any:
-    """As JSON has it: arrays become lists, paths text, and what is not finite null."""
-    if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+            print(json.dumps(make_plain(fields), indent=1, ensure_ascii=False, allow_nan=False), file=self._stdout)

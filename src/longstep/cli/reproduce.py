@@ -2,11 +2,11 @@
 
 import enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .command import Cache, Json, Quiet, cache_option, library
+from .command import AsJson, Cache, Quiet, choose_cache, load_library
 from .output import Output
 
 
@@ -52,7 +52,7 @@ def reproduce(
         typer.Option(metavar="DIR", help="The folder with mnist.npz and emnist_digits.npz, before all other places."),
     ] = None,
     cache: Cache = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a published experiment: its tables and figures, its solver and certificate go to a folder.
@@ -63,21 +63,22 @@ def reproduce(
     with Output(as_json, quiet) as output:
         if regularization is not None and experiment is not Name.LOGISTIC:
             raise ValueError("--regularization is for the logistic experiment alone")
-        library(cache)
+        load_library(cache)
         from ..research.experiments.experiment import Options
-        from ..research.experiments.reproduce import NAMES, reproduce
+        from ..research.experiments.reproduce import NAMES, Reproduced, reproduce
 
         options = Options(
             size=size.value,
             seed=seed,
-            methods=_separated(methods),
+            methods=_split_names(methods),
             regularization=regularization,
             data=data,
-            cache=cache_option(cache),
+            cache=choose_cache(cache),
             progress=output.progress,
         )
-        found: list[Any] = []
-        for name in NAMES if experiment is Name.ALL else [experiment.value]:
+        found: list[Reproduced] = []
+        names = NAMES if experiment is Name.ALL else [experiment.value]
+        for name in names:
             done = reproduce(name, out, options, say=output.say)
             found.append(done)
             for table in done.shown:
@@ -87,6 +88,6 @@ def reproduce(
         output.document({"experiments": {done.name: done.to_json() for done in found}})
 
 
-def _separated(methods: list[str] | None) -> tuple[str, ...] | None:
+def _split_names(methods: list[str] | None) -> tuple[str, ...] | None:
     names = [name.strip() for text in methods or [] for name in text.split(",") if name.strip()]
     return tuple(names) or None
