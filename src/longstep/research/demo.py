@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..report import figures, style
 from ..report.tables import Column, Table, certificate_table, cost_table
 from ..solver import Solver
 from .experiments import quadcopter
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 STEPS = 200
 BUDGET = 8
@@ -69,13 +72,15 @@ def fly(name: str, controller: Controller, *, steps: int = STEPS, seed: int = 0)
     return Flight(name, np.array(states), np.array(inputs))
 
 
-def learned_controller(solver: Solver, steps: int) -> Controller:
-    """The first input of the plan after so many learned steps from zero."""
+def make_learned_controller(solver: Solver, steps: int) -> Controller:
+    """Return a controller: the first input of the plan after `steps` learned steps from zero."""
     return lambda state: quadcopter.first_input(solver.solve(state, steps=steps).x)
 
 
-def osqp_controller(steps: int | None) -> Controller:
-    """The `osqp` package as its users run it: one workspace, bounds updated, warm-started, rho adapted.
+def make_osqp_controller(steps: int | None) -> Controller:
+    """Return the `osqp` package as a controller, as its users run it.
+
+    It has one workspace; bounds are updated, solves are warm-started, and rho adapts.
 
     With None it solves to 1e-8, whatever it takes.
     """
@@ -97,8 +102,8 @@ def osqp_controller(steps: int | None) -> Controller:
     return control
 
 
-def flights_table(flights: list[Flight]) -> Table:
-    """Cost and violation side by side, against the first flight, the exact one."""
+def make_table(flights: list[Flight]) -> Table:
+    """Return a table of cost and violation side by side, against the first flight, the exact one."""
     best = flights[0].cost
     columns = (
         Column("controller"),
@@ -112,7 +117,7 @@ def flights_table(flights: list[Flight]) -> Table:
 
 
 def draw_flights(flights: list[Flight], path: Path) -> None:
-    """Height and one rotor over time, and how far each flight is from the first, the exact one."""
+    """Draw height and one rotor over time, and how far each flight is from the first, the exact one."""
     from matplotlib.figure import Figure
 
     with style.use_style():
@@ -136,8 +141,8 @@ def draw_flights(flights: list[Flight], path: Path) -> None:
         figures.save(figure, path, "png")
 
 
-def run(out: Path, console: Any) -> None:
-    """Everything: learn, compare, certify, verify, fly, draw."""
+def run(out: Path, console: "Console") -> None:
+    """Do everything: learn, compare, certify, verify, fly, draw."""
     console.print("Quadcopter MPC: 172 unknowns, 304 rows, one QP for every initial state.")
     family = quadcopter.family()
     progress = not console.quiet
@@ -156,11 +161,11 @@ def run(out: Path, console: Any) -> None:
     saved.verify(loaded, report.data.validation)
     console.print("The saved certificate was verified with the saved solver: computed again, and equal.\n")
     flights = [
-        fly("OSQP to 1e-8", osqp_controller(None)),
-        fly(f"longstep, {BUDGET} iterations", learned_controller(loaded, BUDGET)),
-        fly(f"OSQP, {BUDGET} iterations", osqp_controller(BUDGET)),
+        fly("OSQP to 1e-8", make_osqp_controller(None)),
+        fly(f"longstep, {BUDGET} iterations", make_learned_controller(loaded, BUDGET)),
+        fly(f"OSQP, {BUDGET} iterations", make_osqp_controller(BUDGET)),
     ]
-    console.print(flights_table(flights))
+    console.print(make_table(flights))
     draw_flights(flights, out / "flight")
     names = ", ".join(sorted(path.name for path in out.iterdir() if path.is_file()))
     console.print(f"In {out}/: {names}\n")

@@ -249,7 +249,7 @@ def test_training_is_reproducible(learn, family):
 
 
 def test_batches_are_shuffles_of_all_instances():
-    stream = networks._stream(np.arange(5, 17), 4, np.random.default_rng(0))
+    stream = networks._draw_batches(np.arange(5, 17), 4, np.random.default_rng(0))
     epochs = [np.concatenate([next(stream) for _ in range(3)]) for _ in range(2)]
     assert all(sorted(epoch) == list(range(5, 17)) for epoch in epochs)
     assert list(epochs[0]) != list(epochs[1])

@@ -336,7 +336,7 @@ def test_where_no_point_is_returned_the_last_one_stands(monkeypatch):
     # SCS gives NaN for x and s where it takes an instance for infeasible.
     family = conic()
     method, parameters = scs_package(family), drawn(family, N, 1)
-    answers = method._answers
+    answers = method._solve_rows
 
     def without(rows, budget, value):
         found = answers(rows, budget, value)
@@ -345,7 +345,7 @@ def test_where_no_point_is_returned_the_last_one_stands(monkeypatch):
         return found
 
     expected = method.run(parameters, 4)
-    monkeypatch.setattr(method, "_answers", without)
+    monkeypatch.setattr(method, "_solve_rows", without)
     history = method.run(parameters, 4)
     np.testing.assert_array_equal(history.dual[[0, 2]], expected.dual[[0, 2]])
     np.testing.assert_array_equal(history.dual[1], expected.dual[1][[0, 0, 2, 2, 4]])

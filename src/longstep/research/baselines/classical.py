@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -25,14 +24,18 @@ def unit_scalings(family: Conic, alpha: float | None = None) -> Scheduled:
     Those comparisons do not equilibrate either: for them the family is made with `equilibrate=False`.
     """
     SCS().check_family(family)
-    values = dict.fromkeys(("r_w", "r_yz", "r_ynz", "r_tau"), 1.0) | ({} if alpha is None else {"alpha": alpha})
+    values: dict[str, float] = dict.fromkeys(("r_w", "r_yz", "r_ynz", "r_tau"), 1.0)
+    if alpha is not None:
+        values["alpha"] = alpha
     return hold_schedule("unit scalings", family, SCS(), constant(SCS().hyperparameters(family), **values))
 
 
 def nesterov(family: Differentiable) -> Scheduled:
     """Nesterov's method in the form for strongly convex functions where the family is known to be, else the convex."""
     Nesterov().check_family(family)
-    return nesterov_strongly_convex(family) if family.strong_convexity > 0 else nesterov_convex(family)
+    if family.strong_convexity > 0:
+        return nesterov_strongly_convex(family)
+    return nesterov_convex(family)
 
 
 def nesterov_strongly_convex(family: Differentiable) -> Scheduled:
@@ -46,11 +49,13 @@ def nesterov_strongly_convex(family: Differentiable) -> Scheduled:
     >>> method.schedule_for(2)[1]
     {'step': 0.25, 'momentum': 0.3333333333333333}
     """
-    L, mu = _strongly_convex(family, Nesterov(), "nesterov_convex")
+    L, mu = _require_convexity(family, Nesterov(), "nesterov_convex")
     root = math.sqrt(3 * L / mu + 1)
     step = 4 / (3 * L + mu)
     momentum = (root - 2) / (root + 2)
-    return _accelerated("Nesterov, strongly convex", family, Nesterov(), step, lambda count: np.full(count, momentum))
+    return _schedule_momentum(
+        "Nesterov, strongly convex", family, Nesterov(), step, lambda count: np.full(count, momentum)
+    )
 
 
 def nesterov_convex(family: Differentiable) -> Scheduled:
@@ -62,9 +67,9 @@ def nesterov_convex(family: Differentiable) -> Scheduled:
 
     def momentum(count: int) -> np.ndarray:
         k = np.arange(count)
-        return _following(k / (k + 3))
+        return _delay(k / (k + 3))
 
-    return _accelerated("Nesterov, convex", family, Nesterov(), 1 / family.lipschitz, momentum)
+    return _schedule_momentum("Nesterov, convex", family, Nesterov(), 1 / family.lipschitz, momentum)
 
 
 def fista(family: Composite) -> Scheduled:
@@ -80,9 +85,9 @@ def fista(family: Composite) -> Scheduled:
         t = np.ones(count + 1)
         for k in range(count):
             t[k + 1] = (1 + math.sqrt(1 + 4 * t[k] ** 2)) / 2
-        return _following((t[:-1] - 1) / t[1:])
+        return _delay((t[:-1] - 1) / t[1:])
 
-    return _accelerated("FISTA", family, AcceleratedProximalGradient(), 1 / family.lipschitz, momentum)
+    return _schedule_momentum("FISTA", family, AcceleratedProximalGradient(), 1 / family.lipschitz, momentum)
 
 
 def silver_steps(family: Differentiable) -> Scheduled:
@@ -92,7 +97,7 @@ def silver_steps(family: Differentiable) -> Scheduled:
     def steps(count: int) -> np.ndarray:
         return silver(family.lipschitz, max(1, count.bit_length())).step[:count]
 
-    return _stepping("silver steps", family, steps)
+    return _schedule_steps("silver steps", family, steps)
 
 
 def silver_steps_strongly_convex(family: Differentiable, power: int | None = None) -> Scheduled:
@@ -101,33 +106,37 @@ def silver_steps_strongly_convex(family: Differentiable, power: int | None = Non
     The default is the least power with 2^power ≥ κ^{log_ρ 2}, ρ = 1 + √2, which is ⌈log_ρ κ⌉: up to there a longer
     block contracts faster per step, beyond it by one per cent at most.
     """
-    L, mu = _strongly_convex(family, GradientDescent(), "silver_steps")
+    L, mu = _require_convexity(family, GradientDescent(), "silver_steps")
     if power is None:
         power = math.ceil(math.log(L / mu) / math.log(1 + math.sqrt(2)) - 1e-9)
     block = silver_strongly_convex(L, mu, power).step
-    return _stepping(f"silver steps, blocks of {len(block)}", family, lambda count: np.resize(block, count))
+    return _schedule_steps(f"silver steps, blocks of {len(block)}", family, lambda count: np.resize(block, count))
 
 
 def chebyshev_steps(family: Differentiable, block: int = 10) -> Scheduled:
-    """Young's steps for a block of so many, in Leja's order, again and again until the run ends.
+    """Return Young's steps for blocks of `block` steps, in Leja's order, again and again until the run ends.
 
     At the end of every block no other steps have a smaller worst-case error on quadratics with spectrum in [μ, L].
     """
-    L, mu = _strongly_convex(family, GradientDescent(), "silver_steps")
+    L, mu = _require_convexity(family, GradientDescent(), "silver_steps")
     steps = chebyshev(L, mu, block).step
-    return _stepping(f"Chebyshev steps, blocks of {block}", family, lambda count: np.resize(steps, count))
+    return _schedule_steps(f"Chebyshev steps, blocks of {block}", family, lambda count: np.resize(steps, count))
 
 
-def _stepping(name: str, family: Any, steps: Callable[[int], np.ndarray]) -> Scheduled:
-    """Gradient descent with these steps; the steady state is never reached."""
+def _schedule_steps(name: str, family: Differentiable, steps: Callable[[int], np.ndarray]) -> Scheduled:
+    """Return gradient descent with these steps; the steady state is never reached."""
     steady = {"step": 1 / family.lipschitz}
     return Scheduled(name, family, GradientDescent(), lambda count: Schedule({"step": steps(count)}, steady))
 
 
-def _accelerated(
-    name: str, family: Any, algorithm: Algorithm, step: float, momentum: Callable[[int], np.ndarray]
+def _schedule_momentum(
+    name: str,
+    family: Differentiable | Composite,
+    algorithm: Algorithm,
+    step: float,
+    momentum: Callable[[int], np.ndarray],
 ) -> Scheduled:
-    """One step size and this momentum; the steady state is never reached."""
+    """Return a method with one step size and this momentum; the steady state is never reached."""
     steady = {"step": step, "momentum": 0.0}
 
     def schedule_for(count: int) -> Schedule:
@@ -136,13 +145,13 @@ def _accelerated(
     return Scheduled(name, family, algorithm, schedule_for)
 
 
-def _following(extrapolation: np.ndarray) -> np.ndarray:
-    """The momentum of each step from the extrapolation after the step before it; the first step has none."""
+def _delay(extrapolation: np.ndarray) -> np.ndarray:
+    """Return the momentum of each step from the extrapolation after the step before it; the first step has none."""
     return np.concatenate([[0.0], extrapolation])[: len(extrapolation)]
 
 
-def _strongly_convex(family: Differentiable, algorithm: Algorithm, otherwise: str) -> tuple[float, float]:
-    """L and μ > 0."""
+def _require_convexity(family: Differentiable, algorithm: Algorithm, otherwise: str) -> tuple[float, float]:
+    """Return L and μ; refuse a family with μ = 0."""
     algorithm.check_family(family)
     if family.strong_convexity <= 0:
         raise ValueError(f"this method needs strong convexity, but the family has μ = 0; use {otherwise} instead")

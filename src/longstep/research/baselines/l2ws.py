@@ -5,14 +5,14 @@ After Sambharya, Hall, Amos and Stellato, "End-to-end learning to warm-start for
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from ...algorithms.base import Algorithm
 from ...data.dataset import Split
 from ...engine.loop import steps
 from ...engine.plan import Plan, Problem
@@ -55,7 +55,7 @@ class Scales(eqx.Module):
         return Scales(mean, deviation, ends)
 
     def point(self, nu: Float[Array, "k N"]) -> Point:
-        """The starts, as columns."""
+        """Return the starts, as columns."""
         z = self.mean[:, None] + self.deviation[:, None] * nu
         return Point(*jnp.split(z, self.ends[:-1]))
 
@@ -67,14 +67,14 @@ class Unrolled(eqx.Module):
     that share the base's factor.
     """
 
-    algorithm: Any
-    family: Any
+    algorithm: Algorithm
+    family: Family
     plan: Plan
     scales: Scales
     count: int = eqx.field(static=True)
 
     def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
-        """The errors after the steps from the network's starts."""
+        """Return the errors after the steps from the network's starts."""
         instance = self.family.decode(jax.tree.map(jnp.asarray, batch.encoded))
         start = self.scales.point(outputs(network, batch.inputs).T)
         problem = Problem(self.algorithm, self.family, self.plan, instance)
@@ -86,7 +86,7 @@ class Unrolled(eqx.Module):
 
 
 @eqx.filter_jit
-def _points(scales: Scales, network: eqx.nn.MLP, inputs: Any) -> Point:
+def _compute_points(scales: Scales, network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"]) -> Point:
     return jax.tree.map(jnp.transpose, scales.point(outputs(network, inputs).T))
 
 
@@ -99,14 +99,16 @@ class LearnedStart:
     scales: Scales
     network: eqx.nn.MLP
 
-    def __call__(self, parameters: Any) -> Point:
-        """The network's starts."""
+    def __call__(self, parameters: PyTree) -> Point:
+        """Return the network's starts."""
         inputs = self.standard(features(self.solver.family, parameters))
-        parts = [_points(self.scales, self.network, inputs[i : i + _WIDE]) for i in range(0, len(inputs), _WIDE)]
+        parts = [
+            _compute_points(self.scales, self.network, inputs[i : i + _WIDE]) for i in range(0, len(inputs), _WIDE)
+        ]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def content_hash(self) -> str:
-        """A SHA-256 of the network and of how its inputs and outputs are scaled."""
+        """Return a SHA-256 of the network and of how its inputs and outputs are scaled."""
         scales = np.asarray(self.scales.mean), np.asarray(self.scales.deviation), self.scales.ends
         return network_hash("l2ws", self.solver, self.standard, self.network, *scales)
 

@@ -7,23 +7,26 @@ method's nature, and its times include it.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
+from ..._util.plain import Json
 from ..._util.threads import one_blas_thread
 from ...algorithms.base import Algorithm
 from ...algorithms.gradient import GradientMethod
 from ...algorithms.osqp import OSQP
 from ...algorithms.residuals import Residuals
 from ...algorithms.scs import SCS
+from ...certificates.gradient_steps import STEP
 from ...data.dataset import Split
 from ...engine.loop import steps
 from ...engine.plan import Plan, Problem
@@ -53,31 +56,35 @@ from .networks import (
 
 # Three decades around the base: farther out linear systems become singular before anything is gained.
 _REACH = float(np.log(1e3))
-# Matrices with at most so many entries are dense here.
+# Matrices with at most this many entries are dense here.
 _DENSE = 1_000_000
+ResultT = TypeVar("ResultT")
+# Names of hyperparameters, their base values by component, and the group of every component.
+Components: TypeAlias = tuple[tuple[str, ...], np.ndarray, np.ndarray]
 
 
 @functools.singledispatch
-def components(algorithm: Algorithm, family: Any, theta: dict[str, float]) -> tuple[tuple[str, ...], Any, np.ndarray]:
-    """The hyperparameters that become vectors, their base values by component, and which components share a value."""
+def choose_components(algorithm: Algorithm, family: Family, theta: dict[str, float]) -> Components:
+    """Return the hyperparameters that become vectors, their base values, and which components share a value."""
     raise TypeError(f"no metric is known for {type(algorithm).__name__}")
 
 
-@components.register
-def _(algorithm: GradientMethod, family: Family, theta: dict[str, float]) -> tuple:
+@choose_components.register
+def _(algorithm: GradientMethod, family: Family, theta: dict[str, float]) -> Components:
     # In a metric of unequal steps only a separable g keeps its prox.
     separable = not isinstance(family, Composite) or isinstance(family.g, Zero | L1 | NonNegative | Box)
-    return ("step",), np.full(family.n, theta["step"]), np.arange(family.n) if separable else np.zeros(family.n, int)
+    groups = np.arange(family.n) if separable else np.zeros(family.n, int)
+    return (STEP,), np.full(family.n, theta[STEP]), groups
 
 
-@components.register
-def _(algorithm: OSQP, family: QP, theta: dict[str, float]) -> tuple:
+@choose_components.register
+def _(algorithm: OSQP, family: QP, theta: dict[str, float]) -> Components:
     rho = np.where(family.equality, theta["rho_eq"], theta["rho_ineq"])
     return ("rho_eq", "rho_ineq"), rho, np.arange(family.matrices.m)
 
 
-@components.register
-def _(algorithm: SCS, family: Conic, theta: dict[str, float]) -> tuple:
+@choose_components.register
+def _(algorithm: SCS, family: Conic, theta: dict[str, float]) -> Components:
     # Projections onto most cones are Euclidean: one weight for a whole cone.
     values = np.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
     return ("r_yz", "r_ynz"), values, family.cones.blocks()
@@ -86,8 +93,8 @@ def _(algorithm: SCS, family: Conic, theta: dict[str, float]) -> tuple:
 class _Gathers(Matrix):
     """A sparse matrix with JAX's own derivatives, scatters: `vmap` does not take SparseMatrix's rule."""
 
-    forward: Any
-    backward: Any
+    forward: PyTree
+    backward: PyTree
 
     @override
     def mv(self, x):
@@ -102,13 +109,15 @@ class _Gathers(Matrix):
         return self.forward(jnp.eye(self.backward.index.shape[1], dtype=self.forward.value.dtype))
 
 
-def _mappable(matrix: Any) -> Any:
-    """The same matrix in a form that is fast under `vmap`."""
+def _make_mappable(matrix: PyTree) -> PyTree:
+    """Return the same matrix in a form that is fast under `vmap`."""
     if not isinstance(matrix, SparseMatrix):
         return matrix
     m = matrix.forward.index.shape[1]
     n = matrix.backward.index.shape[1]
-    return DenseMatrix(matrix.dense()) if m * n <= _DENSE else _Gathers(matrix.forward, matrix.backward)
+    if m * n <= _DENSE:
+        return DenseMatrix(matrix.dense())
+    return _Gathers(matrix.forward, matrix.backward)
 
 
 class _Double(Factored):
@@ -132,7 +141,7 @@ class Metric(eqx.Module):
     """
 
     algorithm: Algorithm
-    family: Any
+    family: Family
     theta: dict[str, Float[Array, ""]]
     base: Float[Array, " k"]
     groups: Int[Array, " k"]
@@ -141,29 +150,29 @@ class Metric(eqx.Module):
 
     @staticmethod
     def around(solver: Solver) -> "Metric":
-        """The metric whose base is a solver's constant hyperparameters."""
+        """Return the metric whose base is a solver's constant hyperparameters."""
         dtype = solver.family.dtype
         steady = solver.schedule.steady
-        names, base, groups = components(solver.algorithm, solver.family, steady)
+        names, base, groups = choose_components(solver.algorithm, solver.family, steady)
         if not len(groups):
             raise ValueError("this family has no constraint rows, so there is no metric to learn")
         theta = {name: jnp.asarray(value, dtype) for name, value in steady.items()}
-        family = jax.tree.map(_mappable, solver.family, is_leaf=lambda x: isinstance(x, SparseMatrix))
+        family = jax.tree.map(_make_mappable, solver.family, is_leaf=lambda x: isinstance(x, SparseMatrix))
         groups, size = jnp.asarray(groups, jnp.int32), int(groups.max()) + 1
         return Metric(solver.algorithm, family, theta, jnp.asarray(base, dtype), groups, names, size)
 
     def vector(self, nu: Float[Array, " size"]) -> Float[Array, " k"]:
-        """The hyperparameters by component."""
+        """Return the hyperparameters by component."""
         return self.base * jnp.exp(_REACH * jnp.tanh(nu / _REACH))[self.groups]
 
-    def problem(self, nu: Float[Array, " size"], instance: Any) -> Problem:
-        """One instance with its own θ and its own factor."""
+    def problem(self, nu: Float[Array, " size"], instance: PyTree) -> Problem:
+        """Return one instance with its own θ and its own factor."""
         theta = self.theta | dict.fromkeys(self.names, self.vector(nu))
         stacked = {name: value[None] for name, value in theta.items()}
         factors = jax.tree.map(lambda a: a[None], self._factor(theta))
         return Problem(self.algorithm, self.family, Plan(stacked, factors, jnp.zeros(1, jnp.int32), 0), instance)
 
-    def _factor(self, theta: dict[str, Array]) -> Any:
+    def _factor(self, theta: dict[str, Array]) -> Factored | None:
         if self.family.dtype == np.float64:
             return self._prepare(self.family, theta)
         # As for a solver's factors, single precision is for the steps alone.
@@ -171,16 +180,18 @@ class Metric(eqx.Module):
         factor = self._prepare(*exact)
         return None if factor is None else _Double(factor)
 
-    def _prepare(self, family: Any, theta: dict[str, Array]) -> Factored | None:
+    def _prepare(self, family: Family, theta: dict[str, Array]) -> Factored | None:
         if self.algorithm.pattern(family) is None:
             return None
         # Rows with weights of their own share no eigenvectors.
         K = dataclasses.replace(self.algorithm.operator(family, theta), spectrum=None)
         return factorize(K, ONCE)
 
-    def doubled(self) -> AbstractContextManager:
-        """Where a float32 family's programs must be compiled and run: factors are made in float64."""
-        return nullcontext() if self.family.dtype == np.float64 else jax.enable_x64(True)
+    def use_double(self) -> AbstractContextManager:
+        """Return the context in which a float32 family's programs run: factors are made in float64."""
+        if self.family.dtype == np.float64:
+            return nullcontext()
+        return jax.enable_x64(True)
 
     @property
     def wide(self) -> int:
@@ -196,44 +207,52 @@ class Unrolled(eqx.Module):
     count: int = eqx.field(static=True)
 
     def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
-        """log‖z^K − z*‖² in θ-independent coordinates, or log φ² of the residuals where there are no optima."""
+        """Return log‖z^K − z*‖² in θ-independent coordinates, or log φ² of the residuals where there are no optima."""
         batch = jax.tree.map(jnp.asarray, batch)
 
-        def one(problem: Problem, state: Any, i: Array) -> Array:
+        def one(problem: Problem, state: PyTree, i: Array) -> Array:
             state = steps(problem, state, self.count, 0, lambda state: ())[0]
             target, optimum = jax.tree.map(lambda a: a[..., i], (batch.target, batch.value))
             errors = Task(problem.algorithm, problem.family, problem.instance, target, optimum).errors(state)
-            return errors.metric if errors.distance is None else errors.distance
+            if errors.distance is None:
+                return errors.metric
+            return errors.distance
 
-        return _each(self.metric, network, batch.inputs, batch.encoded, one)
+        return _map_instances(self.metric, network, batch.inputs, batch.encoded, one)
 
 
 @eqx.filter_jit
-def _recorded(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: Any, count: int) -> Residuals:
-    """The residuals (N, count + 1) of all iterates."""
+def _record(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, count: int) -> Residuals:
+    """Return the residuals (N, count + 1) of all iterates."""
 
-    def one(problem: Problem, state: Any, _: Array) -> Residuals:
+    def one(problem: Problem, state: PyTree, _: Array) -> Residuals:
         return steps(problem, state, count, 0, problem.residuals)[1]
 
-    return _each(metric, network, inputs, encoded, one)
+    return _map_instances(metric, network, inputs, encoded, one)
 
 
 @eqx.filter_jit
-def _reached(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: Any, count: int) -> Float[Array, "N k"]:
-    """The states after `count` steps."""
+def _reach(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, count: int) -> Float[Array, "N k"]:
+    """Return the states after `count` steps."""
 
-    def one(problem: Problem, state: Any, _: Array) -> Array:
+    def one(problem: Problem, state: PyTree, _: Array) -> Array:
         state = steps(problem, state, count, 0, lambda state: ())[0]
         return metric.algorithm.coordinates(metric.family, problem.instance, state)
 
-    return _each(metric, network, inputs, encoded, one)
+    return _map_instances(metric, network, inputs, encoded, one)
 
 
-def _each(metric: Metric, network: eqx.nn.MLP, inputs: Any, encoded: Any, do: Any) -> Any:
-    """`do(problem, zero start, number)` of every instance, in its own metric."""
+def _map_instances(
+    metric: Metric,
+    network: eqx.nn.MLP,
+    inputs: Float[Array | np.ndarray, "N d"],
+    encoded: PyTree,
+    do: Callable[[Problem, PyTree, Array], ResultT],
+) -> ResultT:
+    """Return `do(problem, zero start, number)` of every instance, in its own metric."""
     instances = metric.family.decode(encoded)
 
-    def one(i: Array, nu: Array) -> Any:
+    def one(i: Array, nu: Array) -> ResultT:
         instance = metric.family.take(instances, i)
         return do(metric.problem(nu, instance), metric.algorithm.init(metric.family, instance, None), i)
 
@@ -247,7 +266,9 @@ class LearnedMetric:
     the hyperparameters to a convergent range, so there is no guarantee.
     """
 
-    def __init__(self, solver: Solver, metric: Metric, standard: Standard, network: eqx.nn.MLP, record: dict[str, Any]):
+    def __init__(
+        self, solver: Solver, metric: Metric, standard: Standard, network: eqx.nn.MLP, record: dict[str, Json]
+    ):
         self.solver = solver
         self.metric = metric
         self.standard = standard
@@ -269,46 +290,49 @@ class LearnedMetric:
         """How many numbers were trained."""
         return sum(a.size for a in weights(self.network))
 
-    def hyperparameters(self, parameters: Any) -> Float[np.ndarray, "N k"]:
-        """What the network picks: steps by coordinate, ρ by (bounded) row, or r_y by row."""
+    def hyperparameters(self, parameters: PyTree) -> Float[np.ndarray, "N k"]:
+        """Return what the network picks: steps by coordinate, ρ by (bounded) row, or r_y by row."""
         nu = outputs(self.network, self.standard(features(self.family, parameters)))
         return np.asarray(jax.vmap(self.metric.vector)(nu))
 
-    def run(self, parameters: Any, count: int, *, chunk: int | None = None) -> History:
-        """Residuals and objectives of the zero start and after each of `count` steps, (N, count + 1).
+    def run(self, parameters: PyTree, count: int, *, chunk: int | None = None) -> History:
+        """Return residuals and objectives of the zero start and after each of `count` steps, (N, count + 1).
 
         Instances are run `chunk` at a time, by default 32 where each has a dense factor and 512 elsewhere.
         """
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         with one_blas_thread():
-            parts = self._pieces(_recorded, parameters, count, chunk)
+            parts = self._run_pieces(_record, parameters, count, chunk)
         fields = {name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])}
         return History(**fields, safeguarded=np.zeros(self.family.count(parameters), bool))  # type: ignore
 
-    def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Wall-clock seconds (N,) of network, factorizations and `count` steps, an equal share for each instance."""
+    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
+        """Return the seconds (N,) of network, factorizations and `count` steps, an equal share for each instance."""
         with one_blas_thread():
-            self._pieces(_reached, parameters, count, None)  # compiles
+            self._run_pieces(_reach, parameters, count, None)  # compiles
             begin = perf_counter()
             number = self.family.count(parameters)
-            self._pieces(_reached, parameters, count, None)
+            self._run_pieces(_reach, parameters, count, None)
             return np.full(number, (perf_counter() - begin) / number)
 
     def content_hash(self) -> str:
-        """A SHA-256 of the base solver and the network: all that the iterates depend on."""
+        """Return a SHA-256 of the base solver and the network: all that the iterates depend on."""
         return network_hash("learned metric", self.solver, self.standard, self.network)
 
-    def _pieces(self, program: Any, parameters: Any, count: int, chunk: int | None) -> list[Any]:
-        """What a program gives for pieces of the instances, on the host."""
+    def _run_pieces(
+        self, program: Callable[..., ResultT], parameters: PyTree, count: int, chunk: int | None
+    ) -> list[ResultT]:
+        """Return what a program gives for pieces of the instances, on the host."""
         family = self.family
-        chunk = self.metric.wide if chunk is None else chunk
+        if chunk is None:
+            chunk = self.metric.wide
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         inputs = self.standard(features(family, parameters))
         encoded = family.encode(parameters)
         parts = []
-        with self.metric.doubled():
+        with self.metric.use_double():
             for index, new in pieces(len(inputs), chunk):
                 found = program(self.metric, self.network, inputs[index], family.take(encoded, index), int(count))
                 parts.append(jax.tree.map(lambda a, new=new: np.asarray(a)[:new], found))
@@ -347,7 +371,7 @@ def learned_metric(
     data = TrainingData(solver, split)
     metric = Metric.around(solver)
     network = perceptron(data.standard.size, metric.size, hidden, seed, solver.family.dtype)
-    with metric.doubled(), one_blas_thread():
+    with metric.use_double(), one_blas_thread():
         network, record = descent.fit(Unrolled(metric, int(steps)), network, data, "learned metric", progress)
     loss = "log mean squared metric" if data.optima is None else "log mean squared distance"
     return LearnedMetric(solver, metric, data.standard, network, {**record, "steps": int(steps), "loss": loss})

@@ -12,16 +12,19 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
+from numpy.typing import DTypeLike
 
 from ..._util.hashing import content_hash
+from ..._util.plain import Json
 from ..._util.progress import Bar
+from ...algorithms.base import Algorithm
 from ...data.dataset import Split
 from ...families.base import Family, is_named, plain
 from ...families.composite import Composite
@@ -33,18 +36,23 @@ from ...solver import Solver
 from ...training.instances import training_split
 from ...training.optimize import require_optax
 
+if TYPE_CHECKING:
+    import optax
+
 # Standardised inputs beyond this many deviations say no more than that they are far out.
 _FAR = 10.0
-# The best network is chosen at about so many moments, by at most so many batches: a tenth of the instances, held out,
-# from so many instances on, and the training instances themselves where there are fewer.
+# The best network is chosen at about _LOOKS moments, by at most _WATCHED batches: a tenth of the instances, held out,
+# from _MANY instances on, and the training instances themselves where there are fewer.
 _LOOKS = 50
 _WATCHED = 4
 _MANY = 50
 
 
-def features(family: Family, parameters: Any) -> Float[np.ndarray, "N d"]:
-    """N parameters as rows of numbers: their own entries, or all data of instances that are given by name."""
-    inner = family.smooth if isinstance(family, Composite) else family
+def features(family: Family, parameters: PyTree) -> Float[np.ndarray, "N d"]:
+    """Return N parameters as rows of numbers: their own entries, or all data of instances that are given by name."""
+    inner = family
+    if isinstance(family, Composite):
+        inner = family.smooth
     if isinstance(inner, QP | Conic | Quadratic) and is_named(parameters):
         leaves = list(inner.data(parameters).values())
     else:
@@ -79,20 +87,20 @@ class Standard:
         return self.kept.size
 
     def __call__(self, rows: Float[np.ndarray, "N d"]) -> Float[np.ndarray, "N size"]:
-        """The inputs of N instances."""
+        """Return the inputs of N instances."""
         chosen = rows[:, self.kept]
         if not np.isfinite(chosen).all():
             row, entry = np.argwhere(~np.isfinite(chosen))[0]
             raise ValueError(f"instance {row} has {chosen[row, entry]} where all training instances have finite values")
         return np.clip((chosen - self.mean) / self.deviation, -_FAR, _FAR).astype(self.dtype)
 
-    def hashed(self) -> tuple:
-        """What defines the map."""
+    def hashed(self) -> tuple[np.ndarray, ...]:
+        """Return what defines the map."""
         return self.kept, self.mean, self.deviation
 
 
-def perceptron(inputs: int, outputs: int, hidden: tuple[int, ...], seed: int, dtype: Any) -> eqx.nn.MLP:
-    """A multilayer perceptron with ReLU whose last layer is zero: untrained it says 0 to everything."""
+def perceptron(inputs: int, outputs: int, hidden: tuple[int, ...], seed: int, dtype: DTypeLike) -> eqx.nn.MLP:
+    """Return a multilayer perceptron with ReLU whose last layer is zero: untrained it says 0 to everything."""
     if len(set(hidden)) > 1 or any(width < 1 for width in hidden):
         raise ValueError(f"the hidden layers must be of one width, at least 1, got {hidden}")
     width = hidden[0] if hidden else 0
@@ -101,13 +109,13 @@ def perceptron(inputs: int, outputs: int, hidden: tuple[int, ...], seed: int, dt
     return eqx.tree_at(lambda m: (m.layers[-1].weight, m.layers[-1].bias), mlp, replace_fn=jnp.zeros_like)
 
 
-def outputs(network: eqx.nn.MLP, inputs: Any) -> Float[Array, "N k"]:
-    """What the network says to every row."""
+def outputs(network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"]) -> Float[Array, "N k"]:
+    """Return what the network says to every row."""
     return jax.vmap(network)(jnp.asarray(inputs))
 
 
 def weights(network: eqx.nn.MLP) -> list[Array]:
-    """The arrays that are trained."""
+    """Return the arrays that are trained."""
     return jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
 
 
@@ -115,9 +123,13 @@ class Batch(eqx.Module):
     """Some training instances: the network's inputs, the encoded parameters, and what is known of their optima."""
 
     inputs: Float[Array | np.ndarray, "N d"]
-    encoded: Any
+    encoded: PyTree
     target: Float[Array | np.ndarray, "k N"] | None
     value: Float[Array | np.ndarray, " N"] | None
+
+
+# From a network and a batch to log eᵢ² of every instance.
+Errors: TypeAlias = Callable[[eqx.nn.MLP, Batch], Float[Array, " N"]]
 
 
 class TrainingData:
@@ -142,23 +154,22 @@ class TrainingData:
         self.target = None
         self.value = None
         if (o := split.optima) is not None:
-            parts = (None if a is None else np.asarray(a.T, self.family.dtype) for a in (o.x, o.y, o.s))
-            optimum = Point(*parts)  # type: ignore
-            self.target = np.asarray(_targets(solver.algorithm, self.family, self.encoded, optimum)).T
+            optimum = Point.of(o).map(lambda part: np.asarray(part.T, self.family.dtype))
+            self.target = np.asarray(_convert_optima(solver.algorithm, self.family, self.encoded, optimum)).T
             self.value = np.asarray(o.value, self.family.dtype)
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def batch(self, index: Int[np.ndarray, " k"]) -> Batch:
-        """Some of the instances."""
+        """Return some of the instances."""
         target, value = jax.tree.map(lambda a: a[..., index], (self.target, self.value))
         return Batch(self.inputs[index], self.family.take(self.encoded, index), target, value)
 
 
 @eqx.filter_jit
-def _targets(algorithm: Any, family: Any, encoded: Any, optimum: Point) -> Float[Array, "N k"]:
-    """The optima in the coordinates in which distances are measured."""
+def _convert_optima(algorithm: Algorithm, family: Family, encoded: PyTree, optimum: Point) -> Float[Array, "N k"]:
+    """Return the optima in the coordinates in which distances are measured."""
 
     def one(i: Array) -> Array:
         instance = family.decode(family.take(encoded, i))
@@ -170,7 +181,7 @@ def _targets(algorithm: Any, family: Any, encoded: Any, optimum: Point) -> Float
 
 
 def pieces(count: int, width: int) -> Iterator[tuple[Int[np.ndarray, " w"], int]]:
-    """0 … count − 1 in pieces of one width, the last repeated to fill it up, and how many of each are new."""
+    """Yield 0 … count − 1 in pieces of one width, the last repeated to fill it up, and how many of each are new."""
     width = min(width, count)
     for start in range(0, count, width):
         yield np.minimum(np.arange(start, start + width), count - 1), min(width, count - start)
@@ -190,31 +201,35 @@ class Descent:
             raise ValueError(f"need iterations ≥ 0, batch ≥ 1 and learning_rate > 0, got {self}")
 
     def fit(
-        self, errors: Any, network: eqx.nn.MLP, data: TrainingData, title: str, progress: bool
-    ) -> tuple[eqx.nn.MLP, dict[str, Any]]:
-        """The best network seen, and the record: `errors(network, batch)` gives log eᵢ² of every instance.
+        self, errors: Errors, network: eqx.nn.MLP, data: TrainingData, title: str, progress: bool
+    ) -> tuple[eqx.nn.MLP, dict[str, Json]]:
+        """Return the best network seen, and the record: `errors(network, batch)` gives log eᵢ² of every instance.
 
         Best on a tenth of the instances (at most four batches), held out for it; with fewer than 50, on all of them.
         """
         begin = perf_counter()
         rng = np.random.default_rng([self.seed, len(data)])
-        transform, update = _adam(self.iterations, self.learning_rate)
+        transform, update = _make_adam(self.iterations, self.learning_rate)
         state = transform.init(eqx.filter(network, eqx.is_inexact_array))
         order = rng.permutation(len(data))
         most = _WATCHED * self.batch
-        held = min(len(data) // 10, most) if len(data) >= _MANY else 0
+        held = 0
+        if len(data) >= _MANY:
+            held = min(len(data) // 10, most)
         watched = order[: held or most]
         trained = order[held:]
         parts = [(data.batch(watched[index]), new) for index, new in pieces(len(watched), self.batch)]
 
         def look(network: eqx.nn.MLP) -> float:
-            found = np.concatenate([np.asarray(_logs(errors, network, batch))[:new] for batch, new in parts])
+            found = np.concatenate([np.asarray(_compute_logs(errors, network, batch))[:new] for batch, new in parts])
             value = float(log_mean(jnp.asarray(found)))
-            return value if np.isfinite(value) else np.inf
+            if not np.isfinite(value):
+                return np.inf
+            return value
 
         best = network
         losses = [(0, look(network))]
-        batches = _stream(trained, self.batch, rng)
+        batches = _draw_batches(trained, self.batch, rng)
         every = max(1, self.iterations // _LOOKS)
         with Bar(title, self.iterations, progress) as advance:
             for k in range(1, self.iterations + 1):
@@ -225,7 +240,7 @@ class Descent:
                         best = network
                 advance(1, f"{title}: error {np.exp(0.5 * losses[-1][1]):.2e}")
         values = [loss for _, loss in losses]
-        record = {
+        record: dict[str, Json] = {
             "instances": len(data),
             "held_out": held,
             "data_hash": data.hash,
@@ -246,19 +261,21 @@ class Descent:
 
 
 def log_mean(logs: Float[Array, " N"]) -> Float[Array, ""]:
-    """log (1/N) Σ exp(logs)."""
+    """Return log (1/N) Σ exp(logs)."""
     return jax.nn.logsumexp(logs) - jnp.log(logs.shape[0])
 
 
 @eqx.filter_jit
-def _logs(errors: Any, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+def _compute_logs(errors: Errors, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
     return errors(network, batch)
 
 
 # Kept, so that trainings that differ in their instances alone share compiled code.
 @functools.cache
-def _adam(iterations: int, learning_rate: float) -> tuple[Any, Callable[..., tuple[eqx.nn.MLP, Any]]]:
-    """The optimiser, and its step as one program."""
+def _make_adam(
+    iterations: int, learning_rate: float
+) -> "tuple[optax.GradientTransformation, Callable[..., tuple[eqx.nn.MLP, PyTree]]]":
+    """Return the optimiser, and its step as one program."""
     optax = require_optax("training a network")
     rate = optax.cosine_decay_schedule(learning_rate, max(iterations, 1))
     # A step on which some instance overflows is not taken.
@@ -266,7 +283,7 @@ def _adam(iterations: int, learning_rate: float) -> tuple[Any, Callable[..., tup
     transform = optax.apply_if_finite(chain, max_consecutive_errors=iterations + 1)
 
     @eqx.filter_jit
-    def update(errors: Any, network: eqx.nn.MLP, state: Any, batch: Batch) -> tuple[eqx.nn.MLP, Any]:
+    def update(errors: Errors, network: eqx.nn.MLP, state: PyTree, batch: Batch) -> tuple[eqx.nn.MLP, PyTree]:
         gradient = eqx.filter_grad(lambda network: log_mean(errors(network, batch)))(network)
         change, state = transform.update(gradient, state)
         return eqx.apply_updates(network, change), state
@@ -274,8 +291,10 @@ def _adam(iterations: int, learning_rate: float) -> tuple[Any, Callable[..., tup
     return transform, update
 
 
-def _stream(instances: Int[np.ndarray, " N"], batch: int, rng: np.random.Generator) -> Iterator[Int[np.ndarray, " b"]]:
-    """Batches of one size from one shuffle of the instances after another."""
+def _draw_batches(
+    instances: Int[np.ndarray, " N"], batch: int, rng: np.random.Generator
+) -> Iterator[Int[np.ndarray, " b"]]:
+    """Yield batches of one size from one shuffle of the instances after another."""
     batch = min(batch, len(instances))
     left = instances[:0]
     while True:
@@ -285,7 +304,7 @@ def _stream(instances: Int[np.ndarray, " N"], batch: int, rng: np.random.Generat
         left = left[batch:]
 
 
-def network_hash(kind: str, solver: Solver, standard: Standard, network: eqx.nn.MLP, *more: Any) -> str:
-    """A SHA-256 of the base solver, the inputs' standardisation and the network's weights."""
+def network_hash(kind: str, solver: Solver, standard: Standard, network: eqx.nn.MLP, *more: object) -> str:
+    """Return a SHA-256 of the base solver, the inputs' standardisation and the network's weights."""
     arrays = [np.asarray(a) for a in weights(network)]
     return content_hash(kind, solver.content_hash(), standard.hashed(), arrays, *more)

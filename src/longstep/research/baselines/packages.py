@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from types import ModuleType
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+from jaxtyping import PyTree
 from typing_extensions import override
 
 from ..._util.hashing import content_hash
@@ -34,18 +36,19 @@ from ...families.point import Point
 from ...families.quadratic_program import QP
 
 Row: TypeAlias = dict[str, np.ndarray]
-# Training takes so many instances, each to this tolerance.
+FamilyT = TypeVar("FamilyT", QP, Conic)
+# The instances that the adaptive rule settles on, each to this tolerance.
 _SETTLING = 10
 _SETTLED_EPS = 1e-6
 _SETTLING_ITERATIONS = 10_000
-# After so many iterations starts of the adaptive rule are compared.
+# The iterations after which starts of the adaptive rule are compared.
 _COMPARED = (10, 20, 40, 80)
 
 
 def osqp_package(
-    family: QP, training: Any = None, *, dense: int | None = None, growth: float = 1.1, **settings: Any
+    family: QP, training: PyTree = None, *, dense: int | None = None, growth: float = 1.1, **settings: object
 ) -> "OSQPPackage":
-    """The C package `osqp`; `settings` are its own.
+    """Return the C package `osqp` as a method; `settings` are its own.
 
     `training` (a Split, or parameters) are instances of which ten are solved to 1e-6 first, so that rho has settled; it
     starts from there, or from OSQP's default where that is better on these instances. Without it every instance gets a
@@ -56,14 +59,14 @@ def osqp_package(
 
 def scs_package(
     family: Conic,
-    training: Any = None,
+    training: PyTree = None,
     anderson: int = 10,
     *,
     dense: int | None = None,
     growth: float = 1.1,
-    **settings: Any,
+    **settings: object,
 ) -> "SCSPackage":
-    """The C package `scs`; `anderson` is the memory of its acceleration, 0 for none, and `settings` are its own.
+    """Return the C package `scs` as a method; `anderson` is the memory of its acceleration, `settings` are its own.
 
     `training` (a Split, or parameters) are instances of which ten are solved to 1e-6 first, so that the scale has
     settled; it starts from there, or from SCS's default where that is better on these instances. Without it every
@@ -88,7 +91,7 @@ class _Workspace(NamedTuple):
     clean: Callable[[], bool]
 
 
-class CPackage(ABC):
+class CPackage(ABC, Generic[FamilyT]):
     """What both packages have in common: the columns of a run, residuals, times and the hash."""
 
     package: ClassVar[str]
@@ -96,70 +99,81 @@ class CPackage(ABC):
     reserved: ClassVar[tuple[str, ...]]
     has_slack: ClassVar[bool]
 
-    def __init__(self, family: Any, training: Any, dense: int | None, growth: float, settings: Mapping[str, Any]):
+    def __init__(
+        self, family: FamilyT, training: PyTree, dense: int | None, growth: float, settings: Mapping[str, object]
+    ):
         if not isinstance(family, self.family_type):
             raise TypeError(f"{self.package} solves {self.family_type.__name__} families, not {type(family).__name__}")
         if wrong := [name for name in self.reserved if name in settings]:
             raise ValueError(f"{', '.join(wrong)} cannot be set: budgets, starts and output are this method's own")
         if (dense is not None and dense < 1) or not growth > 1:
             raise ValueError(f"need dense ≥ 1 and growth > 1, got {dense} and {growth}")
-        self.family: Any = family
+        self.family: FamilyT = family
         self.dense = dense
         self.growth = float(growth)
         self.settings = dict(settings)
         self._module = _require(self.package)
         self._training: list[Row] = []
         if training is not None:
-            parameters = training.parameters if isinstance(training, Split) else training
+            parameters = training
+            if isinstance(training, Split):
+                parameters = training.parameters
             chosen = np.arange(min(_SETTLING, family.count(parameters)))
             self._chosen = family.select(parameters, chosen)
-            self._training = _rows(self.family.data(self._chosen))
+            self._training = _split_rows(self.family.data(self._chosen))
 
     @property
     def name(self) -> str:
         """The package, whether its adaptive rule has settled, and from where on its iterations are rounded up."""
-        rounded = "" if self.dense is None else f", rounded up beyond {self.dense}"
-        return f"{self.package} package" + (", adapted" if self._training else "") + rounded
+        name = f"{self.package} package"
+        if self._training:
+            name += ", adapted"
+        if self.dense is not None:
+            name += f", rounded up beyond {self.dense}"
+        return name
 
     def budgets(self, count: int) -> list[int]:
-        """The numbers of iterations that are run: 1, 2, …, dense, then each `growth` times the last, and `count`."""
+        """Return the budgets that are run: 1, 2, …, dense, then each `growth` times the last, and `count`."""
         chosen = list(range(1, min(self.dense or count, count) + 1))
         while chosen and (following := max(chosen[-1] + 1, int(self.growth * chosen[-1]))) < count:
             chosen.append(following)
-        return chosen if not chosen or chosen[-1] == count else [*chosen, count]
+        if chosen and chosen[-1] != count:
+            chosen.append(count)
+        return chosen
 
-    def run(self, parameters: Any, count: int) -> History:
-        """Residuals and objectives, arrays (N, count + 1), in the user's units and exactly as for our own solvers.
+    def run(self, parameters: PyTree, count: int) -> History:
+        """Return residuals and objectives, arrays (N, count + 1), in the user's units and as for our own solvers.
 
         Column 0 is the zero start. Where the package returns no point, but a certificate of infeasibility it believes
         in too early, the point of the budget before stands.
         """
         if count < 0:
             raise ValueError(f"the number of iterations must not be negative, got {count}")
-        rows = _rows(self.family.data(parameters))
+        rows = _split_rows(self.family.data(parameters))
         n = self.family.n
         m = self.family.m
-        answers = [Answer(np.zeros(n), np.zeros(m), np.zeros(m) if self.has_slack else None, 0.0)] * len(rows)
-        points = [_stacked(answers)]
+        slack = np.zeros(m) if self.has_slack else None
+        answers = [Answer(np.zeros(n), np.zeros(m), slack, 0.0)] * len(rows)
+        points = [_stack_points(answers)]
         for budget in self.budgets(count):
-            for i, answer in enumerate(self._answers(rows, budget, self.settled)):
+            for i, answer in enumerate(self._solve_rows(rows, budget, self.settled)):
                 if all(a is None or np.isfinite(a).all() for a in answer[:3]):
                     answers[i] = answer
-            points.append(_stacked(answers))
+            points.append(_stack_points(answers))
         found = self._measure(parameters, points)
         shown = np.searchsorted([0, *self.budgets(count)], np.arange(count + 1), side="right") - 1
         columns = {name: values[:, shown] for name, values in vars(found).items() if name != "safeguarded"}
         return History(**columns, safeguarded=found.safeguarded)
 
-    def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Seconds (N,) of `count` iterations by the package's own timers: the update of the vectors and the solve."""
+    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
+        """Return the seconds (N,) of `count` iterations by the package's own timers: update and solve."""
         if count < 1:
             raise ValueError(f"the package takes at least one iteration, got {count}")
-        rows = _rows(self.family.data(parameters))
-        return np.array([answer.seconds for answer in self._answers(rows, count, self.settled)])
+        rows = _split_rows(self.family.data(parameters))
+        return np.array([answer.seconds for answer in self._solve_rows(rows, count, self.settled)])
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family, the package's version and settings, the budgets and the training instances."""
+        """Return a SHA-256 of the family, the package's version and settings, budgets and training instances."""
         parts = (self.package, version(self.package), self.settings, self.dense, self.growth, self._training)
         return content_hash(self.family.content_hash(), parts)
 
@@ -168,7 +182,7 @@ class CPackage(ABC):
         return Measure(default_algorithm(self.family), self.family)
 
     @cached_property
-    def _matrices(self) -> tuple[Any, Any]:
+    def _matrices(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
         return sp.csc_matrix(sp.triu(self.family.P)), sp.csc_matrix(self.family.A)
 
     @cached_property
@@ -180,20 +194,21 @@ class CPackage(ABC):
         """
         if not self._training:
             return None
-        return min((self._settle(self._training), None), key=self._level)
+        return min((self._settle(self._training), None), key=self._measure_level)
 
-    def _level(self, value: float | None) -> float:
-        points = [_stacked(self._answers(self._training, budget, value)) for budget in _COMPARED]
+    def _measure_level(self, value: float | None) -> float:
+        points = [_stack_points(self._solve_rows(self._training, budget, value)) for budget in _COMPARED]
         found = self._measure(self._chosen, points)
         errors = np.nan_to_num(np.maximum(found.primal, found.dual), nan=np.inf)
         return float(np.mean(np.log(np.clip(errors, 1e-12, 1e12))))
 
-    def _answers(self, rows: Sequence[Row], budget: int, value: float | None) -> list[Answer]:
+    def _solve_rows(self, rows: Sequence[Row], budget: int, value: float | None) -> list[Answer]:
         answers = []
         workspace = None
         for row in rows:
             if workspace is None or not self._training or not workspace.clean():
-                workspace = self._open(self._training[0] if self._training else row, budget, value)
+                first = (self._training or [row])[0]
+                workspace = self._open(first, budget, value)
             answers.append(workspace.solve(row))
         return answers
 
@@ -206,7 +221,7 @@ class CPackage(ABC):
         """A workspace set up on `first`, with this value (None: the default) and this budget."""
 
 
-class OSQPPackage(CPackage):
+class OSQPPackage(CPackage[QP]):
     """The `Method` of `osqp_package`."""
 
     package: ClassVar[str] = "osqp"
@@ -215,7 +230,7 @@ class OSQPPackage(CPackage):
     # The package's own z is not returned; z = clip(Ax, l, u) is measured, which is never worse.
     has_slack: ClassVar[bool] = False
 
-    def _solver(self, first: Row, **settings: Any) -> Any:
+    def _set_up(self, first: Row, **settings: object) -> Any:
         P, A = self._matrices
         solver = self._module.OSQP()
         options = {**self.settings, "warm_starting": False, "verbose": False, "polishing": False, **settings}
@@ -225,7 +240,7 @@ class OSQPPackage(CPackage):
     @override
     def _settle(self, rows: list[Row]) -> float:
         eps = _SETTLED_EPS
-        solver = self._solver(rows[0], eps_abs=eps, eps_rel=eps, max_iter=_SETTLING_ITERATIONS)
+        solver = self._set_up(rows[0], eps_abs=eps, eps_rel=eps, max_iter=_SETTLING_ITERATIONS)
         for row in rows:
             solver.update(**row)
             solver.solve(raise_error=False)
@@ -237,8 +252,10 @@ class OSQPPackage(CPackage):
         # Tolerances of zero are refused. The last iterate is judged by them all the same, and a certificate of
         # infeasibility would replace it.
         never = {"eps_abs": 1e-300, "eps_rel": 0.0, "eps_prim_inf": 1e-300, "eps_dual_inf": 1e-300}
-        rho = {} if value is None else {"rho": value}
-        solver = self._solver(first, **{"check_termination": 0, **never, **self.settings, **rho, "max_iter": 1})
+        options = {"check_termination": 0, **never, **self.settings}
+        if value is not None:
+            options["rho"] = value
+        solver = self._set_up(first, **{**options, "max_iter": 1})
         solver.solve(raise_error=False)  # whose times include the set-up
         solver.update_settings(max_iter=budget)
         updates = 0
@@ -256,7 +273,7 @@ class OSQPPackage(CPackage):
         return _Workspace(solve, lambda: updates == 0)
 
 
-class SCSPackage(CPackage):
+class SCSPackage(CPackage[Conic]):
     """The `Method` of `scs_package`."""
 
     package: ClassVar[str] = "scs"
@@ -268,22 +285,27 @@ class SCSPackage(CPackage):
     @override
     def name(self) -> str:
         """The package, whether its adaptive rule has settled, and whether it accelerates."""
-        return super().name + ("" if self.settings["acceleration_lookback"] else ", no Anderson")
+        if self.settings["acceleration_lookback"]:
+            return super().name
+        return f"{super().name}, no Anderson"
 
-    def _solver(self, first: Row, **settings: Any) -> Any:
+    def _set_up(self, first: Row, **settings: object) -> Any:
         P, A = self._matrices
         # Its own factorization, where there is a choice: MKL Pardiso, which it would take, is slower on families of
         # this size, and on the robust Kalman filter residuals stop at 1e-9 with it, at 1e-11 without.
-        chosen = {"linear_solver": "qdldl"} if hasattr(self._module, "LinearSolver") else {}
-        data = {"A": A, **first} | ({"P": P} if P.nnz else {})
-        return self._module.SCS(
-            data, self.family.cones.scs(), **{**chosen, **self.settings, "verbose": False, **settings}
-        )
+        options: dict[str, object] = {}
+        if hasattr(self._module, "LinearSolver"):
+            options["linear_solver"] = "qdldl"
+        data = {"A": A, **first}
+        if P.nnz:
+            data["P"] = P
+        options |= {**self.settings, "verbose": False, **settings}
+        return self._module.SCS(data, self.family.cones.scs(), **options)
 
     @override
     def _settle(self, rows: list[Row]) -> float:
         eps = _SETTLED_EPS
-        solver = self._solver(rows[0], eps_abs=eps, eps_rel=eps, max_iters=_SETTLING_ITERATIONS)
+        solver = self._set_up(rows[0], eps_abs=eps, eps_rel=eps, max_iters=_SETTLING_ITERATIONS)
         scale = 0.0
         for row in rows:
             solver.update(**row)
@@ -293,8 +315,10 @@ class SCSPackage(CPackage):
     @override
     def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
         never = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
-        scale = {} if value is None else {"scale": value}
-        solver = self._solver(first, **{**never, **self.settings, **scale, "max_iters": budget})
+        options = {**never, **self.settings}
+        if value is not None:
+            options["scale"] = value
+        solver = self._set_up(first, **{**options, "max_iters": budget})
         updates = 0
 
         def solve(row: Row) -> Answer:
@@ -311,7 +335,7 @@ class SCSPackage(CPackage):
         return _Workspace(solve, lambda: updates == 0 and not self.settings["acceleration_lookback"])
 
 
-def _require(package: str) -> Any:
+def _require(package: str) -> ModuleType:
     try:
         return import_module(package)
     except ImportError:
@@ -320,14 +344,15 @@ def _require(package: str) -> Any:
         ) from None
 
 
-def _rows(data: Mapping[str, np.ndarray]) -> list[Row]:
-    """The data of N instances, one dict an instance."""
+def _split_rows(data: Mapping[str, np.ndarray]) -> list[Row]:
+    """Return the data of N instances, one dict an instance."""
     # osqp reads a new q as if it were contiguous; rows of these arrays need not be.
     columns = [np.ascontiguousarray(values) for values in data.values()]
     return [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _stacked(points: Sequence[Answer]) -> Point:
-    """Points with instances on the last axis."""
+def _stack_points(points: Sequence[Answer]) -> Point:
+    """Return points with instances on the last axis."""
+    # On the host, where a point is said to lie on the device.
     parts: list[Any] = [None if part[0] is None else np.stack(part, axis=-1) for part in zip(*points, strict=True)]
     return Point(*parts[:3])

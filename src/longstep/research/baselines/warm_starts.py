@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int, PyTree
 
 from ..._util.hashing import content_hash
+from ..._util.plain import Json
 from ...data.dataset import Split
 from ...data.references import Optima
 from ...engine.solution import History
@@ -18,7 +19,7 @@ from ...families.point import Point
 from ...solver import Solver
 from .networks import features
 
-# Distances are computed for so many pairs at a time: 128 MiB of them.
+# Pairs whose distances are computed at a time: 128 MiB of them.
 _PAIRS = 1 << 24
 
 
@@ -26,12 +27,12 @@ _PAIRS = 1 << 24
 class Start(Protocol):
     """Where a run begins: parameters of N instances to points with a leading axis N."""
 
-    def __call__(self, parameters: Any) -> Point:
-        """The start of every instance, in the user's units."""
+    def __call__(self, parameters: PyTree) -> Point:
+        """Return the start of every instance, in the user's units."""
         ...
 
     def content_hash(self) -> str:
-        """A SHA-256 of all that the starts depend on."""
+        """Return a SHA-256 of all that the starts depend on."""
         ...
 
 
@@ -45,32 +46,32 @@ class Started:
     """
 
     method: Solver
-    start: Start | Callable[[Any], Point]
+    start: Start | Callable[[PyTree], Point]
     name: str
-    record: dict[str, Any] = field(default_factory=dict)
+    record: dict[str, Json] = field(default_factory=dict)
 
     @property
     def family(self) -> Family:
         """What it solves."""
         return self.method.family
 
-    def run(self, parameters: Any, count: int) -> History:
-        """Residuals and objectives of all iterates, arrays (N, count + 1); column 0 is the computed start."""
+    def run(self, parameters: PyTree, count: int) -> History:
+        """Return residuals and objectives of all iterates, arrays (N, count + 1); column 0 is the computed start."""
         return self.method.run(parameters, count, warm_start=self.start(parameters))
 
-    def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Wall-clock seconds (N,), with those of the start, in one batch, an equal share for each instance."""
-        self._exactly(parameters, count)  # compiles
+    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
+        """Return wall-clock seconds (N,), with those of the start, in one batch, an equal share for each instance."""
+        self._solve(parameters, count)  # compiles
         begin = time.perf_counter()
-        self._exactly(parameters, count)
+        self._solve(parameters, count)
         instances = self.family.count(parameters)
         return np.full(instances, (time.perf_counter() - begin) / instances)
 
-    def _exactly(self, parameters: Any, count: int) -> None:
+    def _solve(self, parameters: PyTree, count: int) -> None:
         self.method.solve_batch(parameters, steps=count, warm_start=self.start(parameters))
 
     def content_hash(self) -> str:
-        """A SHA-256 of the solver and of all that its starts depend on."""
+        """Return a SHA-256 of the solver and of all that its starts depend on."""
         start = self.start.content_hash() if isinstance(self.start, Start) else content_hash(self.start)
         return content_hash("started", self.method.content_hash(), start)
 
@@ -86,7 +87,7 @@ def nearest_neighbour(solver: Solver, split: Split) -> Started:
     >>> bool(np.all(method.run(data.train.parameters, 0).dual < 1e-8))
     True
     """
-    seen = {"instance_hashes": split.instance_hashes()}
+    seen: dict[str, Json] = {"instance_hashes": split.instance_hashes()}
     return Started(solver, NearestNeighbour(split), f"nearest of {len(split)} neighbours", seen)
 
 
@@ -102,7 +103,9 @@ def previous_solution(
     What it leaves out of (x, y, s) is as for any warm start. `sequence` numbers the sequence that each instance belongs
     to; the first of every sequence starts from zero. Runs are of instances of the split, all or some.
     """
-    name = "previous solution" if shift is None else "previous solution, shifted"
+    name = "previous solution"
+    if shift is not None:
+        name += ", shifted"
     return Started(solver, PreviousSolution(split, shift, sequence), name)
 
 
@@ -113,7 +116,7 @@ class NearestNeighbour:
     split: Split
 
     def __post_init__(self):
-        _optima(self.split)
+        _require_optima(self.split)
 
     @cached_property
     def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -123,8 +126,8 @@ class NearestNeighbour:
         mean = rows[:, finite].mean(axis=0)
         return finite, mean, rows[:, finite] - mean
 
-    def nearest(self, parameters: Any) -> Int[np.ndarray, " N"]:
-        """The number of the nearest training instance of each."""
+    def nearest(self, parameters: PyTree) -> Int[np.ndarray, " N"]:
+        """Return the number of the nearest training instance of each."""
         finite, mean, train = self._rows
         rows = features(self.split.family, parameters)
         if rows.shape[1] != finite.size:
@@ -139,13 +142,13 @@ class NearestNeighbour:
         # ‖a − b‖² = ‖a‖² − 2a'b + ‖b‖²: one matrix product, and ‖a‖² does not matter.
         return np.concatenate([np.argmin(squares - 2 * (part @ train.T), axis=1) for part in parts])
 
-    def __call__(self, parameters: Any) -> Point:
-        """The optima of the nearest training instances."""
-        return _pick(_optima(self.split), self.nearest(parameters))
+    def __call__(self, parameters: PyTree) -> Point:
+        """Return the optima of the nearest training instances."""
+        return _pick(_require_optima(self.split), self.nearest(parameters))
 
     def content_hash(self) -> str:
-        """A SHA-256 of the training instances and their optima."""
-        return content_hash("nearest neighbour", self.split.content_hash(), _arrays(_optima(self.split)))
+        """Return a SHA-256 of the training instances and their optima."""
+        return content_hash("nearest neighbour", self.split.content_hash(), _list_arrays(_require_optima(self.split)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +160,7 @@ class PreviousSolution:
     sequence: np.ndarray | None = None
 
     def __post_init__(self):
-        _optima(self.split)
+        _require_optima(self.split)
         if self.sequence is not None and np.shape(self.sequence) != (len(self.split),):
             raise ValueError(
                 f"sequence must number {len(self.split)} instances, got an array of shape {np.shape(self.sequence)}"
@@ -170,8 +173,8 @@ class PreviousSolution:
             places.setdefault(row.tobytes(), place)
         return places
 
-    def __call__(self, parameters: Any) -> Point:
-        """The shifted optima of the instances before; zero for the first of a sequence."""
+    def __call__(self, parameters: PyTree) -> Point:
+        """Return the shifted optima of the instances before; zero for the first of a sequence."""
         rows = features(self.split.family, parameters)
         found = [self._places.get(row.tobytes()) for row in rows]
         if None in found:
@@ -181,24 +184,27 @@ class PreviousSolution:
             )
         places = np.array(found, int)
         before = np.maximum(places - 1, 0)
-        point = _pick(_optima(self.split), before)
-        point = point if self.shift is None else self.shift(point)
-        sequence = np.zeros(len(self.split)) if self.sequence is None else np.asarray(self.sequence)
+        point = _pick(_require_optima(self.split), before)
+        if self.shift is not None:
+            point = self.shift(point)
+        sequence = np.zeros(len(self.split))
+        if self.sequence is not None:
+            sequence = np.asarray(self.sequence)
         first = (places == 0) | (sequence[before] != sequence[places])
 
-        def begun(a: Any) -> Any:
-            return None if a is None else np.where(first[:, None], 0.0, np.asarray(a))
+        def begin(part: np.ndarray) -> np.ndarray:
+            return np.where(first[:, None], 0.0, np.asarray(part))
 
-        return Point(begun(point.x), begun(point.y), begun(point.s))
+        return point.map(begin)
 
     def content_hash(self) -> str:
-        """A SHA-256 of the sequence, its optima and the shift."""
+        """Return a SHA-256 of the sequence, its optima and the shift."""
         sequence = None if self.sequence is None else np.asarray(self.sequence)
-        parts = (_arrays(_optima(self.split)), self.shift, sequence)
+        parts = (_list_arrays(_require_optima(self.split)), self.shift, sequence)
         return content_hash("previous solution", self.split.content_hash(), parts)
 
 
-def _optima(split: Split) -> Optima:
+def _require_optima(split: Split) -> Optima:
     if split.optima is None:
         raise ValueError(
             f"the split {split.name!r} has no optima to start from; make it with references=True or by "
@@ -208,13 +214,9 @@ def _optima(split: Split) -> Optima:
 
 
 def _pick(optima: Optima, index: Int[np.ndarray, " N"]) -> Point:
-    """Some of the optima, as points with a leading axis."""
-
-    def pick(a: Float[np.ndarray, "M k"] | None) -> Any:
-        return None if a is None else a[index]
-
-    return Point(pick(optima.x), pick(optima.y), pick(optima.s))
+    """Return some of the optima, as points with a leading axis."""
+    return Point.of(optima).map(lambda part: part[index])
 
 
-def _arrays(optima: Optima) -> tuple:
+def _list_arrays(optima: Optima) -> tuple[np.ndarray | None, ...]:
     return optima.x, optima.y, optima.s

@@ -8,9 +8,9 @@ the blurred image b = Bw₀ + N(0, 0.001²). As a QP, P = B'B, q = λ1 − B'b a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -21,7 +21,7 @@ from . import images as data
 from . import methods
 from .experiment import Experiment, Options, Result, Size
 from .images import pixels
-from .methods import Entry
+from .methods import Entry, Limits
 from .parts import Parts
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Deblurring:
 
 # What is left after ten steps is slow: twenty that are learned together go a third further than ten and ten.
 BLOCKS = (10, 20)
-_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 60, "lm": 15}
+_SMALL = Size(few=60, slow=60, timed=0, hidden=(30, 30), l2ws=60, lm=15)
 
 
 class Reproduction(Experiment[QP]):
@@ -103,9 +103,11 @@ class Reproduction(Experiment[QP]):
     name = "deblurring"
     title = "Image deblurring, OSQP"
     sizes: ClassVar[Mapping[str, Size]] = {
-        "small": Size(
-            {"side": 9}, validation=600, test=60, steps=100, certified=(10, 20, 30), horizon=20, package_steps=60,
-            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}, **_SMALL,
+        "small": replace(
+            _SMALL,
+            problem={"side": 9}, validation=600, test=60, steps=100, certified=(10, 20, 30), horizon=20,
+            package_steps=60,
+            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}
         ),
         "reference": Size(
             validation=600, test=200, few=100, slow=20, steps=300, block=BLOCKS, certified=(10, 30, 40, 50, 60)
@@ -147,17 +149,19 @@ class Reproduction(Experiment[QP]):
         family = self.family
         size = self.size
         training = self.main()
-        few: dict[str, Any] = {"instances": size.few}
+        few: Limits = {"instances": size.few}
         ones = dict.fromkeys(("sigma", "rho_eq", "rho_ineq"), float(np.e)) | {"alpha": 1.0}
         plain = Deblurring(self.problem.images, equilibrate=False).family
         return [
-            methods.learned("learned", f"learned, N = {size.train}", family, self.main),
-            methods.learned("learned-early", f"learned for early use, N = {size.train}", family, self.early, **few),
-            methods.best_constant(family, training, **few),
-            methods.vanilla(family, "vanilla, OSQP's defaults", **few),
-            methods.held("published", "published vanilla, ρ = σ = e", plain, ones, **few),
+            methods.make_learned("learned", f"learned, N = {size.train}", family, self.main),
+            methods.make_learned(
+                "learned-early", f"learned for early use, N = {size.train}", family, self.early, **few
+            ),
+            methods.make_best_constant(family, training, **few),
+            methods.make_vanilla(family, "vanilla, OSQP's defaults", **few),
+            methods.make_fixed("published", "published vanilla, ρ = σ = e", plain, ones, **few),
             *self.networks(training, steps=min(100, size.steps)),
-            methods.osqp(family, self.trained_on, instances=size.package, steps=size.package_steps),
+            methods.make_osqp(family, self.trained_on, instances=size.package, steps=size.package_steps),
         ]
 
     @override

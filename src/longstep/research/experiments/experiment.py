@@ -16,6 +16,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from jaxtyping import PyTree
+from typing_extensions import Unpack
 
 from longstep import (
     Certificate,
@@ -32,15 +34,17 @@ from longstep import (
     train,
 )
 
+from ..._util.plain import Json
 from ...algorithms.registry import default_algorithm
 from ...data.dataset import Split, draw
 from ...data.references import Optima
 from ...engine.solution import History
 from ...evaluation.evaluate import METRICS
+from ...evaluation.method import Method
 from ...families.base import Family
 from ...families.parameter_range import Seen
 from . import methods
-from .methods import Entry
+from .methods import Entry, Limits, NetworkOptions
 from .parts import Part, Parts
 
 if TYPE_CHECKING:
@@ -153,30 +157,30 @@ class Experiment(ABC, Generic[F]):
 
     @abstractmethod
     def main(self) -> Training:
-        """The training whose schedule, solver and certificate are written."""
+        """Return the training whose schedule, solver and certificate are written."""
 
     @abstractmethod
     def entries(self) -> list[Entry]:
-        """All methods, the main one first; its id is `learned`."""
+        """Return all methods, the main one first; its id is `learned`."""
 
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of every split."""
+    def parameters(self) -> dict[str, PyTree]:
+        """Return the parameters of every split."""
         return draw(self.problem.sample, self.counts, self.options.seed)
 
     def notes(self) -> list[str]:
-        """What else is to be said of the data."""
+        """Return what else is to be said of the data."""
         return []
 
     def pictures(self, results: list[Result]) -> "dict[str, Figure]":
-        """Pictures of this experiment alone, by name."""
+        """Return pictures of this experiment alone, by name."""
         return {}
 
     def others(self) -> dict[str, Schedule]:
-        """Schedules to draw beside the learned one."""
+        """Return schedules to draw beside the learned one."""
         return {}
 
     def drawn(self) -> Training:
-        """The training whose schedule is drawn."""
+        """Return the training whose schedule is drawn."""
         return self.main()
 
     # What follows from it.
@@ -186,19 +190,23 @@ class Experiment(ABC, Generic[F]):
         """How many instances each split has."""
         size = self.size
         train = max(size.train, size.neighbours, *size.networks)
-        counts = {"train": train, "validation": size.validation if self.iid else 0, "test": size.test}
+        counts = {"train": train, "validation": size.validation, "test": size.test}
+        if not self.iid:
+            del counts["validation"]
         return {name: count for name, count in counts.items() if count}
 
     @cached_property
     def data(self) -> Dataset:
         """All splits, with optima where they are needed."""
         return Dataset(
-            Split(name, self.family, values, self._known(name, values) if name in self.references else None)
+            Split(name, self.family, values, self._find_optima(name, values))
             for name, values in self.parameters().items()
         )
 
-    def _known(self, name: str, parameters: Any) -> Optima:
-        """The optima of a split, kept as a part."""
+    def _find_optima(self, name: str, parameters: PyTree) -> Optima | None:
+        """Return the optima of a split, kept as a part; None where nothing needs them."""
+        if name not in self.references:
+            return None
 
         def make() -> Part:
             found = self.optima(parameters)
@@ -208,12 +216,18 @@ class Experiment(ABC, Generic[F]):
         arrays, _ = self.parts.get(f"optima-{name}", depends, make)
         return Optima(arrays["x"], arrays.get("y"), arrays.get("s"), arrays["value"], arrays["error"])
 
-    def optima(self, parameters: Any) -> Optima:
-        """The library's reference optima; a family with a faster way of its own takes that."""
+    def optima(self, parameters: PyTree) -> Optima:
+        """Return the library's reference optima; a family with a faster way of its own takes that."""
         # Workers take seconds to begin: small problems are done by then.
         jobs = 1 if self.family.n <= 200 else -1
-        options = {"cache": self.options.cache, "progress": self.options.progress, "jobs": jobs}
-        return solve_references(self.family, parameters, accuracy=self.accuracy, **options)
+        return solve_references(
+            self.family,
+            parameters,
+            accuracy=self.accuracy,
+            cache=self.options.cache,
+            progress=self.options.progress,
+            jobs=jobs,
+        )
 
     @property
     def trained_on(self) -> Split:
@@ -221,7 +235,7 @@ class Experiment(ABC, Generic[F]):
         return self.first(self.size.train)
 
     def first(self, count: int) -> Split:
-        """The first training instances."""
+        """Return the first training instances."""
         return self.data.train.select(range(count))
 
     @cached_property
@@ -230,7 +244,7 @@ class Experiment(ABC, Generic[F]):
         return self.family.content_hash()
 
     def learn(self, name: str, data: "Split | Gaussian | None" = None, **options: Any) -> Training:
-        """`train` with the settings of this size, kept as a part."""
+        """Train with the settings of this size, kept as a part; return the training."""
         if name not in self._trainings:
             self._trainings[name] = self._learn(name, data, options)
         return self._trainings[name]
@@ -239,7 +253,7 @@ class Experiment(ABC, Generic[F]):
         source = self.trained_on if data is None else data
         size = self.size
         options = {"horizon": size.horizon, "block": size.block, "seed": self.options.seed, **size.training, **options}
-        hashed = (source.mean, source.covariance) if isinstance(source, Gaussian) else source.content_hash()
+        hashed = source.content_hash() if isinstance(source, Split) else (source.mean, source.covariance)
         depends = (self.family_hash, hashed, {key: repr(value) for key, value in options.items()})
 
         def make() -> Part:
@@ -255,12 +269,12 @@ class Experiment(ABC, Generic[F]):
         return Training.from_json(found, algorithm, seen)
 
     def run(self, entry: Entry) -> Result:
-        """A method on its test instances, kept as a part."""
+        """Run a method on its test instances, kept as a part; return the result."""
         split = self.data.test.select(range(min(entry.instances or len(self.data.test), len(self.data.test))))
         steps = entry.steps or self.size.steps
         depends = (self.family_hash, split.content_hash(), steps, self.size.timed, self.pictured or (0, 0))
         depends = (*depends, entry.id, dict(entry.settings()))
-        arrays, record = self.parts.get(f"method-{entry.id}", depends, lambda: self._evaluated(entry, split, steps))
+        arrays, record = self.parts.get(f"method-{entry.id}", depends, lambda: self._evaluate(entry, split, steps))
         fields = {key: record[key] for key in _EVALUATED}
         time = record["seconds_per_instance"]
         safe = arrays["safeguarded"]
@@ -272,26 +286,34 @@ class Experiment(ABC, Generic[F]):
         }
         return Result(entry.id, found, sides.get("primal"), sides.get("dual"), arrays.get("points"), record["made"])
 
-    def _evaluated(self, entry: Entry, split: Split, steps: int) -> Part:
+    def _evaluate(self, entry: Entry, split: Split, steps: int) -> Part:
         begin = perf_counter()
         method = entry.make()
-        made = {"seconds": perf_counter() - begin, **_made(method)}
+        made = {"seconds": perf_counter() - begin, **_pick_record(method)}
         watched = _Watched(method, self.family.m > 0)
-        with _c_output_to_stderr():
-            options = {"timed": False, "progress": self.options.progress, "chunk": self.size.chunk}
-            found = evaluate(watched, split, steps, name=entry.name, **options)
-            seconds = self._seconds(method, split, steps)
+        with _redirect_c_output():
+            found = evaluate(
+                watched,
+                split,
+                steps,
+                name=entry.name,
+                timed=False,
+                progress=self.options.progress,
+                chunk=self.size.chunk,
+            )
+            seconds = self._measure_seconds(method, split, steps)
         arrays = {"values": found.values, "safeguarded": found.safeguarded, **watched.sides(len(split))}
         if self.pictured is not None:
             count, after = self.pictured
             few = split.family.select(split.parameters, np.arange(min(count, len(split))))
-            shown = methods.points(method, few, after)
-            arrays |= {} if shown is None else {"points": np.asarray(shown, np.float64)}
+            shown = methods.find_points(method, few, after)
+            if shown is not None:
+                arrays["points"] = np.asarray(shown, np.float64)
         record = {key: getattr(found, key) for key in _EVALUATED}
         return arrays, {**record, "seconds_per_instance": seconds, "made": made}
 
-    def _seconds(self, method: Any, split: Split, steps: int) -> float | None:
-        """Of one instance in a batch; of toy problems they would say nothing."""
+    def _measure_seconds(self, method: Method, split: Split, steps: int) -> float | None:
+        """Return the seconds of one instance in a batch; None for toy problems, of which they say nothing."""
         count = min(len(split), self.size.timed)
         if not count:
             return None
@@ -303,7 +325,7 @@ class Experiment(ABC, Generic[F]):
         return Solver(self.family, self.main())
 
     def certificate(self) -> Certificate | None:
-        """Bounds on the 97.5% and the 2.5% quantile from the validation split; None where instances are not i.i.d."""
+        """Return bounds on the 97.5% and the 2.5% quantile; None where instances are not i.i.d."""
         if not self.iid:
             return None
         counts = self.size.certified
@@ -317,7 +339,7 @@ class Experiment(ABC, Generic[F]):
         return Certificate.from_json(self.parts.get("certificate", depends, make)[1]["certificate"])
 
     def tested(self, results: list[Result]) -> Evaluation:
-        """The main method on the whole test split, for as many iterations as are certified."""
+        """Evaluate the main method on the whole test split, for as many iterations as are certified."""
         main = results[0].evaluation
         if len(main) == len(self.data.test):
             return main
@@ -325,26 +347,26 @@ class Experiment(ABC, Generic[F]):
         whole = replace(entry, id="learned-whole", instances=None, steps=max(self.size.certified))
         return self.run(whole).evaluation
 
-    def networks(self, training: Training, **limits: Any) -> list[Entry]:
-        """The nearest neighbour, L2WS and LM on the best constant of a training."""
+    def networks(self, training: Training, **limits: Unpack[Limits]) -> list[Entry]:
+        """Return the nearest neighbour, L2WS and LM on the best constant of a training."""
         size = self.size
         family = self.family
-        shared = {"hidden": size.hidden, "seed": self.options.seed, "progress": self.options.progress}
-        found = [methods.neighbour(family, training, self.first(size.neighbours), instances=size.few)]
+        shared: NetworkOptions = {"hidden": size.hidden, "seed": self.options.seed, "progress": self.options.progress}
+        found = [methods.make_neighbour(family, training, self.first(size.neighbours), instances=size.few)]
         for count in size.networks:
-            options = {**shared, "iterations": size.l2ws, "batch": 100}
-            found.append(methods.warm_started(family, training, self.first(count), options, instances=size.few))
-        slow = {"instances": size.slow, **limits}
+            options: NetworkOptions = {**shared, "iterations": size.l2ws, "batch": 100}
+            found.append(methods.make_warm_started(family, training, self.first(count), options, instances=size.few))
+        slow: Limits = {"instances": size.slow, **limits}
         for count in size.networks:
             options = {**shared, "iterations": size.lm}
-            found.append(methods.metric(family, training, self.first(count), options, **slow))
+            found.append(methods.make_learned_metric(family, training, self.first(count), options, **slow))
         return found
 
 
 class _Watched:
     """A method whose primal and dual residuals are kept beside what is evaluated: one run serves three metrics."""
 
-    def __init__(self, method: Any, constrained: bool):
+    def __init__(self, method: Method, constrained: bool):
         self.method = method
         self.family = method.family
         self.constrained = constrained
@@ -354,20 +376,20 @@ class _Watched:
     def name(self) -> str:
         return self.method.name
 
-    def run(self, parameters: Any, count: int) -> History:
+    def run(self, parameters: PyTree, count: int) -> History:
         history = self.method.run(parameters, count)
         if self.constrained:
             self.histories.append((np.asarray(history.primal, np.float32), np.asarray(history.dual, np.float32)))
         return history
 
-    def seconds(self, parameters: Any, count: int) -> np.ndarray:
+    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
         return self.method.seconds(parameters, count)
 
     def content_hash(self) -> str:
         return self.method.content_hash()
 
     def sides(self, count: int) -> dict[str, np.ndarray]:
-        """Both residuals of all instances; the last chunk is padded at its end."""
+        """Return both residuals of all instances; the last chunk is padded at its end."""
         if not self.histories:
             return {}
         joined = (np.concatenate(side)[:count] for side in zip(*self.histories, strict=True))
@@ -375,8 +397,8 @@ class _Watched:
 
 
 @contextmanager
-def _c_output_to_stderr() -> Iterator[None]:
-    """What C libraries print (scs does where a problem is solved too well) must not mix with results on stdout."""
+def _redirect_c_output() -> Iterator[None]:
+    """Send to stderr what C libraries print (scs does where a problem is solved too well): stdout is for results."""
     sys.stdout.flush()
     kept = os.dup(1)
     try:
@@ -387,8 +409,10 @@ def _c_output_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def _made(method: Any) -> dict[str, Any]:
-    """What the record of a network, or of a warm start, tells."""
-    record = getattr(method, "record", None) or {}
+def _pick_record(method: Method) -> dict[str, Json]:
+    """Return what the record of a network, or of a warm start, tells."""
+    record: Mapping[str, Json] = getattr(method, "record", None) or {}
     known = {key: record[key] for key in ("instances", "weights", "iterations") if key in record}
-    return known | ({"trained": record["seconds"]} if "seconds" in record else {})
+    if "seconds" in record:
+        known["trained"] = record["seconds"]
+    return known

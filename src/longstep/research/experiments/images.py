@@ -44,7 +44,9 @@ class Images:
         kind, _, rest = self.source.partition(": ")
         path, _, origin = rest.partition(", ")
         name = Path(path).name if path else kind
-        return f"{len(self)} from {name}" + (f" ({origin})" if origin else "")
+        if not origin:
+            return f"{len(self)} from {name}"
+        return f"{len(self)} from {name} ({origin})"
 
     @override
     def __repr__(self) -> str:
@@ -79,7 +81,9 @@ def load(name: str, folder: "str | Path | None" = None) -> Images:
 def pixels(images: np.ndarray) -> np.ndarray:
     """Images (N, …) as rows of pixels (N, k) in [0, 1]; uint8 is divided by 255, floats are taken as they are."""
     flat = np.reshape(images, (len(images), -1))
-    return flat / 255.0 if flat.dtype == np.uint8 else np.asarray(flat, np.float64)
+    if flat.dtype == np.uint8:
+        return flat / 255.0
+    return np.asarray(flat, np.float64)
 
 
 def _advice(name: str) -> str:
@@ -125,7 +129,9 @@ def _read(path: Path, kind: str) -> Images:
                 raise ValueError(f"it lacks {' and '.join(missing)}")
             images = arrays["images"]
             labels = arrays["labels"]
-            origin = f", {arrays['source']}" if "source" in arrays else ""
+            origin = ""
+            if "source" in arrays:
+                origin = f", {arrays['source']}"
         if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (28, 28) or len(images) == 0:
             raise ValueError(f"images are {images.dtype} {images.shape}")
         if labels.shape != images.shape[:1]:

@@ -17,21 +17,21 @@ are not independent, splits must not share a trajectory, and certificates for in
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 from typing_extensions import override
 
 from longstep import Affine, Cones, Conic, Point, Training
 
-from ..baselines.warm_starts import previous_solution
+from ..baselines.warm_starts import Started, previous_solution
 from . import methods
 from .experiment import Experiment, Result, Size
-from .methods import Entry
+from .methods import Entry, Limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -188,7 +188,7 @@ def _moved(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]) -> F
     return out
 
 
-_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 60, "lm": 15}
+_SMALL = Size(few=60, slow=60, timed=0, hidden=(30, 30), l2ws=60, lm=15)
 
 
 class Reproduction(Experiment[Conic]):
@@ -197,9 +197,9 @@ class Reproduction(Experiment[Conic]):
     name = "kalman"
     title = "Robust Kalman filtering, SCS"
     sizes: ClassVar[Mapping[str, Size]] = {
-        "small": Size(
-            {"horizon": 8, "length": 30}, test=60, steps=120, horizon=10, package_steps=60,
-            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}, **_SMALL,
+        "small": replace(
+            _SMALL, problem={"horizon": 8, "length": 30}, test=60, steps=120, horizon=10, package_steps=60,
+            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}
         ),
         "reference": Size(test=200, few=200, steps=300),
         "paper": Size(slow=30, steps=300, neighbours=1000, networks=(10, 1000), l2ws=300, lm=50, package=20),
@@ -220,7 +220,7 @@ class Reproduction(Experiment[Conic]):
         return self.problem.splits({k: -(-count // each) for k, count in self.counts.items()}, self.options.seed)
 
     @override
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, PyTree]:
         """Test windows in their order, training windows in a random one: neighbours are alike."""
         test = self.windows["test"]
         train = self.windows["train"]
@@ -240,25 +240,25 @@ class Reproduction(Experiment[Conic]):
         size = self.size
         training = self.main()
         plain = Kalman(**self.size.problem, equilibrate=False).family
-        slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps}
+        slow: Limits = {"instances": size.package, "steps": size.package_steps}
         return [
-            methods.learned("learned", f"learned, N = {size.train}", family, self.main),
-            methods.best_constant(family, training),
-            methods.vanilla(family, "vanilla, SCS's defaults"),
-            methods.unit_scalings(plain, instances=size.few),
+            methods.make_learned("learned", f"learned, N = {size.train}", family, self.main),
+            methods.make_best_constant(family, training),
+            methods.make_vanilla(family, "vanilla, SCS's defaults"),
+            methods.make_unit_scalings(plain, instances=size.few),
             self._previous(training),
             *self.networks(training, steps=min(100, size.steps)),
-            methods.scs(family, self.trained_on, 0, **slow),
-            methods.scs(family, self.trained_on, 10, **slow),
+            methods.make_scs(family, self.trained_on, 0, **slow),
+            methods.make_scs(family, self.trained_on, 10, **slow),
         ]
 
     def _previous(self, training: Training) -> Entry:
         test = self.data.test
         sequence = self.windows["test"].trajectory[: len(test)]
-        settings = {"constant": methods.described(training.constant)}
+        settings = {"constant": methods.describe_schedule(training.constant)}
 
-        def make() -> Any:
-            return previous_solution(methods.base(self.family, training), test, self.problem.shift, sequence)
+        def make() -> Started:
+            return previous_solution(methods.make_base(self.family, training), test, self.problem.shift, sequence)
 
         return Entry("previous", "previous solution, shifted", make, lambda: settings)
 

@@ -8,9 +8,9 @@ P = A'A and q = −A'b; it lacks the constant ½‖b‖², so zero is no lower b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -70,7 +70,7 @@ class Lasso:
         return self.measure(self.signal(rng), rng)
 
 
-_SMALL: dict[str, Any] = {"few": 100, "slow": 100, "timed": 0, "hidden": (30, 30), "l2ws": 150, "lm": 30}
+_SMALL = Size(few=100, slow=100, timed=0, hidden=(30, 30), l2ws=150, lm=30)
 
 
 class Reproduction(Experiment[Composite]):
@@ -79,8 +79,8 @@ class Reproduction(Experiment[Composite]):
     name = "lasso"
     title = "Lasso, proximal gradient"
     sizes: ClassVar[Mapping[str, Size]] = {
-        "small": Size(
-            {"m": 20, "n": 40}, validation=600, test=100, steps=100, certified=(10, 20, 30), horizon=30, **_SMALL
+        "small": replace(
+            _SMALL, problem={"m": 20, "n": 40}, validation=600, test=100, steps=100, certified=(10, 20, 30), horizon=30
         ),
         "reference": Size({"m": 64, "n": 128}, steps=300, neighbours=1000, networks=(10, 1000)),
         "paper": Size(steps=150, few=200, slow=50, timed=50, l2ws=300, lm=100),
@@ -104,16 +104,18 @@ class Reproduction(Experiment[Composite]):
         family = self.family
         constant = self.main()
         return [
-            methods.learned("learned", f"learned, N = {self.size.train}", family, self.main),
-            methods.learned(
+            methods.make_learned("learned", f"learned, N = {self.size.train}", family, self.main),
+            methods.make_learned(
                 "learned-momentum",
                 f"learned with momentum, N = {self.size.train}",
                 family,
                 self.accelerated,
                 instances=self.size.few,
             ),
-            methods.best_constant(family, constant, instances=self.size.few),
-            methods.held("vanilla", "vanilla, 1/L", family, {"step": 1 / family.lipschitz}, instances=self.size.few),
-            methods.scheduled("fista", lambda: classical.fista(family), "FISTA", instances=self.size.few),
+            methods.make_best_constant(family, constant, instances=self.size.few),
+            methods.make_fixed(
+                "vanilla", "vanilla, 1/L", family, {"step": 1 / family.lipschitz}, instances=self.size.few
+            ),
+            methods.make_theoretical("fista", lambda: classical.fista(family), "FISTA", instances=self.size.few),
             *self.networks(constant),
         ]

@@ -12,14 +12,14 @@ a lower bound either way.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, PyTree, Shaped
 from typing_extensions import override
 
 from longstep import HeavyBall, Smooth, Training
@@ -34,7 +34,7 @@ from . import images as data
 from . import methods
 from .experiment import Experiment, Options, Size
 from .images import pixels
-from .methods import Entry
+from .methods import Entry, Limits
 from .parts import Parts
 
 
@@ -91,13 +91,16 @@ class Logistic:
         Step sizes are in units of the L of each `instance`, by four power iterations on its images; or of the
         `family`'s, which is up to three times that.
         """
+        own = None
+        if units == "instance":
+            own = partial(curvature_bound, regularization=self.regularization)
         return Smooth(
             partial(loss, regularization=self.regularization),
             margin * float(curvatures(training).max()) + self.regularization,
             design(_images(training)[:1]).shape[-1],
             strong_convexity=self.regularization,
             lower_bound=0.0,
-            lipschitz_of=partial(curvature_bound, regularization=self.regularization) if units == "instance" else None,
+            lipschitz_of=own,
             dtype=self.dtype,
         )
 
@@ -223,7 +226,7 @@ def _optimum(V: Float[np.ndarray, "m n"], y: Float[np.ndarray, " m"], a: np.ndar
     return Optimum(z, None, None, value, float(np.max(np.abs(gradient)) / scale))
 
 
-_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (20, 20), "l2ws": 40, "lm": 10}
+_SMALL = Size(few=60, slow=60, timed=0, hidden=(20, 20), l2ws=40, lm=10)
 
 
 class Reproduction(Experiment[Smooth]):
@@ -232,9 +235,10 @@ class Reproduction(Experiment[Smooth]):
     name = "logistic"
     title = "Logistic regression on pairs of digits, gradient descent"
     sizes: ClassVar[Mapping[str, Size]] = {
-        "small": Size(
-            {"per_class": 10, "every": 4}, validation=600, test=60, steps=100, horizon=30, certified=(10, 20, 30),
-            training={"iterations": 20, "starts": 1}, **_SMALL,
+        "small": replace(
+            _SMALL,
+            problem={"per_class": 10, "every": 4}, validation=600, test=60, steps=100, horizon=30,
+            certified=(10, 20, 30), training={"iterations": 20, "starts": 1}
         ),
         "reference": Size(
             validation=600, test=200, few=100, slow=20, timed=20, chunk=100, steps=300, horizon=100, l2ws=40, lm=20,
@@ -260,12 +264,12 @@ class Reproduction(Experiment[Smooth]):
         return Logistic(small, self.source.labels, per_class, self.epsilon)
 
     @cached_property
-    def drawn_parameters(self) -> dict[str, Any]:
+    def drawn_parameters(self) -> dict[str, PyTree]:
         """Images as bytes."""
         return draw(self.problem.sample_bytes, self.counts, self.options.seed)
 
     @override
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, PyTree]:
         return self.drawn_parameters
 
     @property
@@ -312,17 +316,17 @@ class Reproduction(Experiment[Smooth]):
         family = self.family
         size = self.size
         training = self.main()
-        few: dict[str, Any] = {"instances": size.few}
+        few: Limits = {"instances": size.few}
         names = f"learned, B = {size.block}, N = {size.train}", f"learned with momentum, N = {size.train}"
         found = [
-            methods.learned("learned", names[0], family, self.main, **few),
-            methods.learned("learned-momentum", names[1], family, self.accelerated, **few),
-            methods.best_constant(family, training, **few),
-            methods.held("vanilla", "vanilla, 1/L", family, {"step": 1 / family.lipschitz}, **few),
-            methods.scheduled("nesterov", lambda: classical.nesterov_convex(family), "Nesterov, convex", **few),
-            methods.scheduled("silver", lambda: classical.silver_steps(family), "silver steps, convex", **few),
+            methods.make_learned("learned", names[0], family, self.main, **few),
+            methods.make_learned("learned-momentum", names[1], family, self.accelerated, **few),
+            methods.make_best_constant(family, training, **few),
+            methods.make_fixed("vanilla", "vanilla, 1/L", family, {"step": 1 / family.lipschitz}, **few),
+            methods.make_theoretical("nesterov", lambda: classical.nesterov_convex(family), "Nesterov, convex", **few),
+            methods.make_theoretical("silver", lambda: classical.silver_steps(family), "silver steps, convex", **few),
         ]
         if self.epsilon:
-            found.insert(2, methods.learned("learned-1", "learned, B = 1, exact", family, self.single, **few))
+            found.insert(2, methods.make_learned("learned-1", "learned, B = 1, exact", family, self.single, **few))
             found += self.networks(training)
         return found

@@ -9,9 +9,9 @@ same order), unscaled. The optimal value is that of −tr(CW).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +21,7 @@ from longstep import Affine, Cones, Conic, Training
 
 from . import methods
 from .experiment import Experiment, Size
-from .methods import Entry
+from .methods import Entry, Limits
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Maxcut:
         return W
 
 
-_SMALL: dict[str, Any] = {"few": 60, "slow": 60, "timed": 0, "hidden": (30, 30), "l2ws": 40, "lm": 10}
+_SMALL = Size(few=60, slow=60, timed=0, hidden=(30, 30), l2ws=40, lm=10)
 
 
 class Reproduction(Experiment[Conic]):
@@ -90,9 +90,11 @@ class Reproduction(Experiment[Conic]):
     name = "maxcut"
     title = "Maximum cut, SCS"
     sizes: ClassVar[Mapping[str, Size]] = {
-        "small": Size(
-            {"nodes": 8}, validation=600, test=60, steps=120, certified=(10, 20, 30), horizon=10, package_steps=60,
-            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}, **_SMALL,
+        "small": replace(
+            _SMALL,
+            problem={"nodes": 8}, validation=600, test=60, steps=120, certified=(10, 20, 30), horizon=10,
+            package_steps=60,
+            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}
         ),
         "reference": Size(
             validation=600, test=200, few=50, slow=10, timed=10, steps=200, certified=(10, 20, 30, 40, 50)
@@ -118,13 +120,13 @@ class Reproduction(Experiment[Conic]):
         size = self.size
         training = self.main()
         plain = Maxcut(**self.size.problem, equilibrate=False).family
-        slow: dict[str, Any] = {"instances": size.package, "steps": size.package_steps, "dense": 30}
+        slow: Limits = {"instances": size.package, "steps": size.package_steps}
         return [
-            methods.learned("learned", f"learned, N = {size.train}", family, self.main, instances=size.few),
-            methods.best_constant(family, training, instances=size.few),
-            methods.vanilla(family, "vanilla, SCS's defaults", instances=size.few),
-            methods.unit_scalings(plain, instances=size.few),
+            methods.make_learned("learned", f"learned, N = {size.train}", family, self.main, instances=size.few),
+            methods.make_best_constant(family, training, instances=size.few),
+            methods.make_vanilla(family, "vanilla, SCS's defaults", instances=size.few),
+            methods.make_unit_scalings(plain, instances=size.few),
             *self.networks(training, steps=min(100, size.steps)),
-            methods.scs(family, self.trained_on, 0, **slow),
-            methods.scs(family, self.trained_on, 10, **slow),
+            methods.make_scs(family, self.trained_on, 0, dense=30, **slow),
+            methods.make_scs(family, self.trained_on, 10, dense=30, **slow),
         ]

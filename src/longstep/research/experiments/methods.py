@@ -8,14 +8,16 @@ networks, are given the best constant: the strongest base there is.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PyTree
+from typing_extensions import Unpack
 
+from ..._util.plain import Json
 from ...algorithms.registry import default_algorithm
 from ...data.dataset import Split
 from ...engine.loop import steps
@@ -36,6 +38,23 @@ from ..baselines.packages import osqp_package, scs_package
 from ..baselines.warm_starts import Started, nearest_neighbour
 
 
+class Limits(TypedDict, total=False):
+    """How much of the test split a method is run on, and for how long; see `Entry`."""
+
+    instances: int | None
+    steps: int | None
+
+
+class NetworkOptions(TypedDict, total=False):
+    """How a network is trained; see `l2ws` and `learned_metric`."""
+
+    hidden: tuple[int, ...]
+    iterations: int
+    batch: int
+    seed: int
+    progress: bool
+
+
 @dataclass(frozen=True)
 class Entry:
     """A method by a short id and the name that tables show.
@@ -46,34 +65,36 @@ class Entry:
 
     id: str
     name: str
-    make: Callable[[], Any]
-    settings: Callable[[], Mapping[str, Any]] = dict
+    make: Callable[[], Method]
+    settings: Callable[[], Mapping[str, object]] = dict
     instances: int | None = None
     steps: int | None = None
 
 
-def described(schedule: Schedule) -> str:
-    """A schedule as it enters the settings of an entry."""
+def describe_schedule(schedule: Schedule) -> str:
+    """Return a schedule as it enters the settings of an entry."""
     return schedule.to_json()
 
 
-def learned(id: str, name: str, family: Family, training: Callable[[], Training], **limits: Any) -> Entry:
-    """A learned schedule, safeguarded."""
+def make_learned(
+    id: str, name: str, family: Family, training: Callable[[], Training], **limits: Unpack[Limits]
+) -> Entry:
+    """Return the entry of a learned schedule, safeguarded."""
 
-    def settings() -> dict[str, Any]:
-        return {"schedule": described(training().schedule)}
+    def settings() -> dict[str, Json]:
+        return {"schedule": describe_schedule(training().schedule)}
 
     return Entry(id, name, lambda: Solver(family, training()), settings, **limits)
 
 
-def vanilla(family: Family, name: str = "vanilla", **limits: Any) -> Entry:
-    """The algorithm's defaults, those of the C packages for OSQP and SCS."""
+def make_vanilla(family: Family, name: str = "vanilla", **limits: Unpack[Limits]) -> Entry:
+    """Return the entry of the algorithm's defaults, those of the C packages for OSQP and SCS."""
     settings = {"equilibrated": family.equilibrated}
     return Entry("vanilla", name, lambda: evaluation.vanilla(family), lambda: settings, **limits)
 
 
-def held(id: str, name: str, family: Family, values: Mapping[str, float], **limits: Any) -> Entry:
-    """Hyperparameters held at given values."""
+def make_fixed(id: str, name: str, family: Family, values: Mapping[str, float], **limits: Unpack[Limits]) -> Entry:
+    """Return the entry of hyperparameters that have these values at every step."""
     settings = {"values": dict(values), "equilibrated": family.equilibrated}
 
     def make() -> Method:
@@ -82,115 +103,128 @@ def held(id: str, name: str, family: Family, values: Mapping[str, float], **limi
     return Entry(id, name, make, lambda: settings, **limits)
 
 
-def best_constant(family: Family, training: Training, **limits: Any) -> Entry:
-    """The constant that every learned schedule must beat."""
-    settings = {"constant": described(training.constant)}
+def make_best_constant(family: Family, training: Training, **limits: Unpack[Limits]) -> Entry:
+    """Return the entry of the constant that every learned schedule must beat."""
+    settings = {"constant": describe_schedule(training.constant)}
     return Entry(
         "constant", "best constant", lambda: evaluation.best_constant(family, training), lambda: settings, **limits
     )
 
 
-def scheduled(id: str, make: Callable[[], Scheduled], name: str, **limits: Any) -> Entry:
-    """A method from theory, which depends on the family alone."""
+def make_theoretical(id: str, make: Callable[[], Scheduled], name: str, **limits: Unpack[Limits]) -> Entry:
+    """Return the entry of a method from theory, which depends on the family alone."""
     return Entry(id, name, make, **limits)
 
 
-def base(family: Family, training: Training) -> Solver:
-    """The best constant as a solver, on which warm starts and networks are put."""
+def make_base(family: Family, training: Training) -> Solver:
+    """Return the best constant as a solver, on which warm starts and networks are put."""
     return Solver(family, training.constant, algorithm=training.algorithm)
 
 
-def neighbour(family: Family, training: Training, split: Split, **limits: Any) -> Entry:
-    """The optimum of the nearest training instance as the start."""
-    settings = {"constant": described(training.constant), "data": split.content_hash()}
+def make_neighbour(family: Family, training: Training, split: Split, **limits: Unpack[Limits]) -> Entry:
+    """Return the entry that starts at the optimum of the nearest training instance."""
+    settings = {"constant": describe_schedule(training.constant), "data": split.content_hash()}
     name = f"nearest neighbour, N = {len(split)}"
     return Entry(
-        "neighbour", name, lambda: nearest_neighbour(base(family, training), split), lambda: settings, **limits
+        "neighbour", name, lambda: nearest_neighbour(make_base(family, training), split), lambda: settings, **limits
     )
 
 
-def warm_started(family: Family, training: Training, split: Split, options: Mapping[str, Any], **limits: Any) -> Entry:
-    """L2WS: a network from the parameter to the start."""
-    settings = _settings(training, split, options)
+def make_warm_started(
+    family: Family, training: Training, split: Split, options: NetworkOptions, **limits: Unpack[Limits]
+) -> Entry:
+    """Return the entry of L2WS: a network from the parameter to the start."""
+    settings = _collect_settings(training, split, options)
     name = f"L2WS, N = {len(split)}"
 
     def make() -> Method:
-        return l2ws(base(family, training), split, **options)
+        return l2ws(make_base(family, training), split, **options)
 
     return Entry(f"l2ws-{len(split)}", name, make, lambda: settings, **limits)
 
 
-def metric(family: Family, training: Training, split: Split, options: Mapping[str, Any], **limits: Any) -> Entry:
-    """LM: a network from the parameter to hyperparameters by component."""
-    settings = _settings(training, split, options)
+def make_learned_metric(
+    family: Family, training: Training, split: Split, options: NetworkOptions, **limits: Unpack[Limits]
+) -> Entry:
+    """Return the entry of LM: a network from the parameter to hyperparameters by component."""
+    settings = _collect_settings(training, split, options)
     name = f"LM, N = {len(split)}"
 
     def make() -> Method:
-        return learned_metric(base(family, training), split, **options)
+        return learned_metric(make_base(family, training), split, **options)
 
     return Entry(f"lm-{len(split)}", name, make, lambda: settings, **limits)
 
 
-def osqp(family: QP, split: Split, **limits: Any) -> Entry:
-    """The C package `osqp` in a workspace whose rho has settled on training instances; a solve for every iterate."""
+def make_osqp(family: QP, split: Split, **limits: Unpack[Limits]) -> Entry:
+    """Return the entry of the C package `osqp`, whose rho has settled in training; a solve for every iterate."""
     settings = {"data": split.content_hash()}
     return Entry("package", "osqp package, adapted", lambda: osqp_package(family, split), lambda: settings, **limits)
 
 
-def scs(family: Conic, split: Split, anderson: int, dense: int | None = None, **limits: Any) -> Entry:
-    """The C package `scs` likewise, with its acceleration or without (anderson = 0); see `scs_package` for `dense`."""
+def make_scs(family: Conic, split: Split, anderson: int, dense: int | None = None, **limits: Unpack[Limits]) -> Entry:
+    """Return the entry of the C package `scs`, with its acceleration or without (anderson = 0); see `scs_package`."""
     settings = {"data": split.content_hash(), "anderson": anderson, "dense": dense}
-    id, name = ("package-anderson", ", Anderson") if anderson else ("package", "")
+    id = "package"
+    name = "scs package, adapted"
+    if anderson:
+        id += "-anderson"
+        name += ", Anderson"
+    if dense is not None:
+        name += f", rounded up beyond {dense}"
 
     def make() -> Method:
         return scs_package(family, split, anderson, dense=dense)
 
-    rounded = "" if dense is None else f", rounded up beyond {dense}"
-    return Entry(id, f"scs package, adapted{name}{rounded}", make, lambda: settings, **limits)
+    return Entry(id, name, make, lambda: settings, **limits)
 
 
-def unit_scalings(family: Conic, **limits: Any) -> Entry:
-    """SCS with all r = 1 and α = 1, on data that are not equilibrated: what publications call vanilla."""
+def make_unit_scalings(family: Conic, **limits: Unpack[Limits]) -> Entry:
+    """Return the entry of SCS with all r = 1 and α = 1, without equilibration: what publications call vanilla."""
     make = functools.partial(classical.unit_scalings, family, 1.0)
     return Entry("published", "published vanilla, unit scalings", make, lambda: {"alpha": 1.0}, **limits)
 
 
-def _settings(training: Training, split: Split, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All that a network's training depends on; whether progress is shown is not among it."""
-    chosen = {key: value for key, value in options.items() if key != "progress"}
-    return {"constant": described(training.constant), "data": split.content_hash(), **chosen}
+def _collect_settings(training: Training, split: Split, options: NetworkOptions) -> dict[str, object]:
+    """Return all that a network's training depends on; whether progress is shown is not among it."""
+    settings: dict[str, object] = {"constant": describe_schedule(training.constant), "data": split.content_hash()}
+    settings |= options
+    settings.pop("progress", None)
+    return settings
 
 
 @functools.singledispatch
-def points(method: Any, parameters: Any, count: int) -> Float[np.ndarray, "N n"] | None:
-    """The x of N instances after `count` iterations, for pictures; None where a method does not tell it."""
+def find_points(method: Method, parameters: PyTree, count: int) -> Float[np.ndarray, "N n"] | None:
+    """Return the x of N instances after `count` iterations, for pictures; None where a method does not tell it."""
     return None
 
 
-@points.register
-def _(method: Solver, parameters: Any, count: int) -> Any:
+@find_points.register
+def _(method: Solver, parameters: PyTree, count: int) -> Float[np.ndarray, "N n"]:
     return method.solve_batch(parameters, steps=count).x
 
 
-@points.register
-def _(method: Scheduled, parameters: Any, count: int) -> Any:
+@find_points.register
+def _(method: Scheduled, parameters: PyTree, count: int) -> Float[np.ndarray, "N n"]:
     return method.solver(count).solve_batch(parameters, steps=count).x
 
 
-@points.register
-def _(method: Started, parameters: Any, count: int) -> Any:
+@find_points.register
+def _(method: Started, parameters: PyTree, count: int) -> Float[np.ndarray, "N n"]:
     return method.method.solve_batch(parameters, steps=count, warm_start=method.start(parameters)).x
 
 
-@points.register
-def _(method: LearnedMetric, parameters: Any, count: int) -> Any:
+@find_points.register
+def _(method: LearnedMetric, parameters: PyTree, count: int) -> Float[np.ndarray, "N n"]:
     inputs = method.standard(features(method.family, parameters))
     encoded = method.family.encode(parameters)
-    return np.asarray(_in_their_metrics(method.metric, method.network, inputs, encoded, count))
+    return np.asarray(_run_in_metrics(method.metric, method.network, inputs, encoded, count))
 
 
 @eqx.filter_jit
-def _in_their_metrics(metric: Metric, network: Any, inputs: Any, encoded: Any, count: int) -> jax.Array:
+def _run_in_metrics(
+    metric: Metric, network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"], encoded: PyTree, count: int
+) -> jax.Array:
     instances = metric.family.decode(encoded)
 
     def one(i: jax.Array, nu: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ from ..._util import storage
 from ..._util.hashing import content_hash
 from ..._util.version import __version__
 
+# Arrays, and a record that is plain JSON.
 Part: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
 # Raised when the same settings give other results.
 _KIND = "part of an experiment"
@@ -37,12 +38,12 @@ class Parts:
         self.made: list[str] = []
         self.seconds: dict[str, float] = {}
 
-    def path(self, name: str, depends: Any) -> Path:
-        """Where a part lies; another version of longstep computes its own."""
+    def path(self, name: str, depends: object) -> Path:
+        """Return where a part lies; another version of longstep computes its own."""
         return self.folder / f"{name}-{content_hash(_VERSION, __version__, name, depends)[:16]}.part"
 
-    def get(self, name: str, depends: Any, make: Callable[[], Part]) -> Part:
-        """The arrays and the record (plain JSON) of a part, from its file or made now; `seconds` is what it took.
+    def get(self, name: str, depends: object, make: Callable[[], Part]) -> Part:
+        """Return the arrays and the record of a part, from its file or made now; `seconds` is what it took.
 
         A damaged file is made again.
         """
@@ -50,11 +51,11 @@ class Parts:
         try:
             found = storage.read(path, _KIND, _VERSION)
         except (FileNotFoundError, storage.FileFormatError):
-            found = self._made(name, path, make)
+            found = self._make(name, path, make)
         self.seconds[name] = found[1]["seconds"]
         return found
 
-    def _made(self, name: str, path: Path, make: Callable[[], Part]) -> Part:
+    def _make(self, name: str, path: Path, make: Callable[[], Part]) -> Part:
         begin = perf_counter()
         arrays, record = make()
         seconds = perf_counter() - begin

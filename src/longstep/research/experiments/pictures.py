@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from longstep import Certificate, Evaluation
 
 from ...algorithms.registry import default_algorithm
 from ...report import figures
-from ...report.style import COLOURS, DASHES, MARKERS, add_legend, make_canvas, use_style
+from ...report.style import COLOURS, DASHES, MARKERS, Entry, add_legend, make_canvas, use_style
 from .experiment import Experiment, Result
 from .results import same_instances
 
@@ -45,7 +45,7 @@ def convergence(results: list[Result], certificate: Certificate | None, last: in
     found = {}
     for number, group in enumerate(_groups(results)):
         evaluations = [_cut(e, last) for e in same_instances(group)]
-        name = "convergence" if number == 0 else f"convergence-{number + 1}"
+        name = _number_name("convergence", number)
         found[name] = figures.convergence(evaluations, certificate=certificate, quantiles=None)
     return found
 
@@ -58,8 +58,15 @@ def residuals(results: list[Result], last: int) -> "dict[str, Figure]":
         for side in ("primal", "dual"):
             chosen = [replace(r, evaluation=getattr(r, side)) for r in group]
             sides.append([_cut(e, last) for e in same_instances(chosen)])
-        found["residuals" if number == 0 else f"residuals-{number + 1}"] = figures.residuals(*sides)
+        found[_number_name("residuals", number)] = figures.residuals(*sides)
     return found
+
+
+def _number_name(name: str, number: int) -> str:
+    """Return the name of a figure among several: name, name-2, name-3, …"""
+    if number == 0:
+        return name
+    return f"{name}-{number + 1}"
 
 
 def schedule(experiment: Experiment) -> "Figure":
@@ -112,7 +119,7 @@ def tracks(
         names = [name for name in lines if name != first]
         rows = -(-len(names) // columns)
         figure, axes = make_canvas(6.5, rows, columns, 2.1 * rows + 0.4)
-        entries: list[Any] = []
+        entries: list[Entry] = []
         for axis, name in zip(axes, names, strict=False):
             (dots,) = axis.plot(*points.T, linestyle="none", marker=".", color="#999999", markersize=3)
             (best,) = axis.plot(*lines[first].T, color=COLOURS[0], linestyle=DASHES[0], linewidth=1.8)

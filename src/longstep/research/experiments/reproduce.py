@@ -19,6 +19,7 @@ from typing import Any
 from longstep import Certificate
 
 from ..._util import storage
+from ..._util.plain import Json
 from ..._util.versions import versions
 from ...report.tables import Table
 from . import pictures, results
@@ -46,10 +47,11 @@ class Reproduced:
     @property
     def shown(self) -> list[Table]:
         """The tables for a terminal: counts, weights, certificate; table.md has them all."""
-        return [self.tables[0], *self.tables[-2 if self.certificate is not None else -1 :]]
+        last = 1 if self.certificate is None else 2
+        return [self.tables[0], *self.tables[-last:]]
 
-    def to_json(self) -> dict[str, Any]:
-        """As table.json has it."""
+    def to_json(self) -> dict[str, Json]:
+        """Return what table.json has."""
         return {"experiment": self.name, "tables": [table.to_json() for table in self.tables], "run": self.record}
 
 
@@ -70,20 +72,21 @@ def reproduce(
     begin = perf_counter()
     folder = Path(out) / name
     parts = Parts(folder / "parts", lambda text: say(f"{name}: {text}"))
-    options = Options() if options is None else options
+    if options is None:
+        options = Options()
     experiment: Experiment = import_module(f"{__package__}.{name}").Reproduction(options, parts)
-    found = [experiment.run(entry) for entry in chosen(experiment.entries(), options.methods)]
+    found = [experiment.run(entry) for entry in choose_entries(experiment.entries(), options.methods)]
     certificate = experiment.certificate()
-    tables = _tables(experiment, found, certificate)
-    record = _record(experiment, parts, folder, perf_counter() - begin)
+    tables = _make_tables(experiment, found, certificate)
+    record = _make_record(experiment, parts, folder, perf_counter() - begin)
     reproduced = Reproduced(name, tables, found, certificate, [], parts.made, record)
     reproduced.files.extend(_write(experiment, reproduced, folder))
     reproduced.files.extend(pictures.draw(experiment, found, certificate, folder / "figures", formats))
     return reproduced
 
 
-def chosen(entries: list[Entry], ids: Iterable[str] | None) -> list[Entry]:
-    """The entries with these ids, or whose ids begin with one of them and a hyphen, and always the main one."""
+def choose_entries(entries: list[Entry], ids: Iterable[str] | None) -> list[Entry]:
+    """Return the entries with these ids, or whose ids begin with one of them and a hyphen, and always the main one."""
     if ids is None:
         return entries
     ids = set(ids)
@@ -93,7 +96,7 @@ def chosen(entries: list[Entry], ids: Iterable[str] | None) -> list[Entry]:
     return [e for e in entries if e.id == "learned" or e.id in ids or e.id.split("-")[0] in ids]
 
 
-def _tables(experiment: Experiment, found: list[Result], certificate: Certificate | None) -> list[Table]:
+def _make_tables(experiment: Experiment, found: list[Result], certificate: Certificate | None) -> list[Table]:
     tables = [results.iterations_table(found, f"{experiment.title}, size {experiment.options.size}")]
     if (same := results.few_table(found)) is not None:
         tables.append(same)
@@ -104,49 +107,55 @@ def _tables(experiment: Experiment, found: list[Result], certificate: Certificat
     return tables
 
 
-def _record(experiment: Experiment, parts: Parts, folder: Path, seconds: float) -> dict[str, Any]:
-    """run.json: what was run, with what, how long it took and how much memory; of several runs the largest memory."""
+def _make_record(experiment: Experiment, parts: Parts, folder: Path, seconds: float) -> dict[str, Any]:
+    """Return what run.json has: what was run, with what, how long it took; of several runs the largest memory."""
     options = experiment.options
     size = experiment.size
     before = _read(folder / "run.json")
-    same = before.get("hashes") == _hashes(experiment)
+    hashes = _hash_data(experiment)
+    peak = _measure_peak()
+    if before.get("hashes") == hashes:
+        peak = max(peak, before.get("peak_memory_bytes", 0))
     return {
         "experiment": experiment.name,
-        "command": _command(experiment.name, options),
+        "command": _write_command(experiment.name, options),
         "date": datetime.now(UTC).date().isoformat(),
         "seed": options.seed,
-        "size": {"name": options.size, **_plain(asdict(size))},
+        "size": {"name": options.size, **json.loads(json.dumps(asdict(size), default=str))},
         "instances": {split.name: len(split) for split in experiment.data},
         "optima": {split.name: split.optima is not None for split in experiment.data},
         "kept": experiment.main().kept,
         "notes": experiment.notes(),
-        "versions": versions() | _packages(),
-        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "device": _device()},
+        "versions": versions() | _find_packages(),
+        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "device": _name_device()},
         "seconds": {
             "this run": seconds,
             "training": experiment.main().seconds,
             "parts": dict(parts.seconds),
         },
         "computed now": parts.made,
-        "peak_memory_bytes": max(_peak(), before.get("peak_memory_bytes", 0) if same else 0),
-        "hashes": _hashes(experiment),
+        "peak_memory_bytes": peak,
+        "hashes": hashes,
     }
 
 
-def _hashes(experiment: Experiment) -> dict[str, str]:
+def _hash_data(experiment: Experiment) -> dict[str, str]:
     return {"family": experiment.family.content_hash()} | {s.name: s.content_hash() for s in experiment.data}
 
 
-def _command(name: str, options: Options) -> str:
+def _write_command(name: str, options: Options) -> str:
     text = f"longstep reproduce {name} --size {options.size} --seed {options.seed}"
-    text += f" --methods {','.join(options.methods)}" if options.methods else ""
-    return text + (f" --regularization {options.regularization:g}" if options.regularization is not None else "")
+    if options.methods:
+        text += f" --methods {','.join(options.methods)}"
+    if options.regularization is not None:
+        text += f" --regularization {options.regularization:g}"
+    return text
 
 
 def _write(experiment: Experiment, found: Reproduced, folder: Path) -> list[Path]:
     texts = {
         "table.json": json.dumps(found.to_json(), indent=1, ensure_ascii=False, allow_nan=False),
-        "table.md": _markdown(experiment, found),
+        "table.md": _write_markdown(experiment, found),
         "schedule.json": experiment.main().schedule.to_json(),
         "run.json": json.dumps(found.record, indent=1, ensure_ascii=False, allow_nan=False),
     }
@@ -160,7 +169,7 @@ def _write(experiment: Experiment, found: Reproduced, folder: Path) -> list[Path
     return [folder / name for name in written]
 
 
-def _markdown(experiment: Experiment, found: Reproduced) -> str:
+def _write_markdown(experiment: Experiment, found: Reproduced) -> str:
     record = found.record
     counts = ", ".join(f"{count} {name}" for name, count in record["instances"].items())
     packages = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
@@ -174,7 +183,7 @@ def _markdown(experiment: Experiment, found: Reproduced) -> str:
     return "\n\n".join([*head, *(table.markdown() for table in found.tables)])
 
 
-def _packages() -> dict[str, str]:
+def _find_packages() -> dict[str, str]:
     from importlib import metadata
 
     found = {}
@@ -186,14 +195,14 @@ def _packages() -> dict[str, str]:
     return found
 
 
-def _device() -> str:
+def _name_device() -> str:
     import jax
 
     return jax.devices()[0].device_kind
 
 
-def _peak() -> int:
-    """The largest resident memory of this process so far, in bytes; 0 where it is not told."""
+def _measure_peak() -> int:
+    """Return the largest resident memory of this process so far, in bytes; 0 where it is not told."""
     try:
         import resource
     except ImportError:
@@ -207,8 +216,3 @@ def _read(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it: what is not plain by its text."""
-    return json.loads(json.dumps(fields, default=str))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from longstep import Certificate, Evaluation
 
 from ..._util.text import error_text, reached_text, seconds_text
 from ...evaluation.evaluate import FLOOR, TOLERANCES
+from ...families.base import Family
 from ...families.conic import Conic
 from ...families.quadratic_program import QP
 from ...report.tables import Column, Table, comparison
@@ -19,7 +19,7 @@ from .experiment import Experiment, Result
 
 
 def iterations_table(results: Iterable[Result], title: str) -> Table:
-    """For every method the first k at which the geometric mean is at most each tolerance, and from where it stays.
+    """Return a table of the first k at which each method's mean is at most each tolerance, and from where it stays.
 
     Methods may be on fewer instances, of which the first ones of the split, and for fewer iterations than others.
     """
@@ -45,24 +45,26 @@ def iterations_table(results: Iterable[Result], title: str) -> Table:
 
 
 def errors_table(results: Iterable[Result], at: Iterable[int]) -> Table:
-    """Geometric mean, median, 95% quantile and maximum of every method after some iterations."""
+    """Return a table of mean, median, 95% quantile and maximum of every method after some iterations."""
     results = list(results)
     at = list(at)
     names = ("mean", "median", "95%", "max")
-    columns = [Column("method"), *(Column(f"{name} at {k}", _error) for k in at for name in names)]
+    columns = [Column("method"), *(Column(f"{name} at {k}", _show_error) for k in at for name in names)]
     rows = []
     for r in results:
-        cells: list[Any] = [r.evaluation.name]
+        cells: list[str | float] = [r.evaluation.name]
         for k in at:
-            inside = k <= r.evaluation.iterations
-            cells += _statistics(r.evaluation, k) if inside else [math.nan] * len(names)
+            cells += _summarize(r.evaluation, k)
         rows.append(tuple(cells))
     measure = results[0].evaluation.measure
     note = "Mean: geometric. ∞: some instance blew up. Blank: not run so long."
     return Table(f"{measure} after some iterations", tuple(columns), tuple(rows), note)
 
 
-def _statistics(e: Evaluation, k: int) -> list[float]:
+def _summarize(e: Evaluation, k: int) -> list[float]:
+    """Return mean, median, 95% quantile and maximum after k iterations; NaN where it was not run so long."""
+    if k > e.iterations:
+        return [math.nan] * 4
     one = replace(e, values=np.asarray(e.values[:, [k]]))
     return [float(curve[0]) for curve in (one.geometric_mean, one.median, one.quantile(0.95), one.maximum)]
 
@@ -72,28 +74,28 @@ def same_instances(results: Iterable[Result]) -> list[Evaluation]:
     evaluations = [r.evaluation for r in results]
     count = min(map(len, evaluations))
     last = min(e.iterations for e in evaluations)
-    return [_shortened(e, count, last) for e in evaluations]
+    return [_shorten(e, count, last) for e in evaluations]
 
 
-def _shortened(e: Evaluation, count: int, last: int) -> Evaluation:
+def _shorten(e: Evaluation, count: int, last: int) -> Evaluation:
     values = e.values[:count, : last + 1]
     safe = e.safeguarded[:count]
     return replace(e, values=values, safeguarded=safe, data_hash=f"first {count}", seconds=None)
 
 
 def few_table(results: Iterable[Result]) -> Table | None:
-    """All methods on the instances that all of them have; None where they all have the same."""
+    """Return a table of all methods on the instances that all of them have; None where they all have the same."""
     results = list(results)
     if len({len(r.evaluation) for r in results}) == 1:
         return None
     count = min(len(r.evaluation) for r in results)
     # Iterations may differ: the column of the shortest would hide what the others reach.
-    evaluations = [_shortened(r.evaluation, count, r.evaluation.iterations) for r in results]
+    evaluations = [_shorten(r.evaluation, count, r.evaluation.iterations) for r in results]
     return comparison(evaluations)
 
 
 def certificate_inside(certificate: Certificate, evaluation: Evaluation) -> Table:
-    """How many test instances lie between the certified curves, at every iteration count that was certified."""
+    """Return a table of how many test instances lie between the certified curves, at every certified count."""
     rows = []
     for claim, lower in zip(certificate.claims, certificate.lower, strict=True):
         values = np.asarray(evaluation.values[:, claim.iterations])
@@ -101,8 +103,8 @@ def certificate_inside(certificate: Certificate, evaluation: Evaluation) -> Tabl
         rows.append((claim.iterations, lower, claim.tolerance, inside, len(evaluation), inside / len(evaluation)))
     columns = (
         Column("iterations"),
-        Column("2.5% curve", _error),
-        Column("97.5% curve", _error),
+        Column("2.5% curve", _show_error),
+        Column("97.5% curve", _show_error),
         Column("test instances inside"),
         Column("of"),
         Column("fraction", lambda v: f"{100 * v:.1f}%"),
@@ -117,18 +119,18 @@ def certificate_inside(certificate: Certificate, evaluation: Evaluation) -> Tabl
 
 
 def weights_table(experiment: Experiment, results: Iterable[Result]) -> Table:
-    """How many numbers are learned: the schedule's, the networks', and those of a linear map to a start."""
+    """Return a table of how many numbers the schedule, the networks and a linear map to a start have."""
     family = experiment.family
     first = experiment.data.train.select([0]).parameters
     d = features(family, first).shape[1]
     schedule = experiment.main().schedule
-    rows: list[tuple[str, Any, Any]] = [
+    rows: list[tuple[str, object, object]] = [
         ("parameter size d", d, None),
-        ("fixed-point dimension", fixed_point_dimension(family), None),
+        ("fixed-point dimension", count_dimensions(family), None),
         (
             f"learned schedule, (H + 1)·a = {len(schedule) + 1}·{len(schedule.names)}",
-            _learned(schedule),
-            _trained(results),
+            (len(schedule) + 1) * len(schedule.names),
+            next((r.made.get("trained") for r in results if r.id == "learned"), None),
         ),
     ]
     rows += [
@@ -141,20 +143,14 @@ def weights_table(experiment: Experiment, results: Iterable[Result]) -> Table:
     return Table("Weights", columns, tuple(rows))
 
 
-def fixed_point_dimension(family: Any) -> int:
-    """Of the iteration's variable: z for gradient methods, (w, z + y/ρ) for OSQP, (μ, η) for SCS."""
+def count_dimensions(family: Family) -> int:
+    """Return the dimension of what is iterated: z for gradient methods, (w, z + y/ρ) for OSQP, (μ, η) for SCS."""
     if isinstance(family, Conic):
         return family.n + family.m + 1
-    return family.n + family.m if isinstance(family, QP) else family.n
+    if isinstance(family, QP):
+        return family.n + family.m
+    return family.n
 
 
-def _learned(schedule: Any) -> int:
-    return (len(schedule) + 1) * len(schedule.names)
-
-
-def _trained(results: Iterable[Result]) -> float | None:
-    return next((r.made.get("trained") for r in results if r.id == "learned"), None)
-
-
-def _error(value: float) -> str:
+def _show_error(value: float) -> str:
     return "" if math.isnan(value) else error_text(value)

@@ -7,9 +7,9 @@ and q = −A'b. That objective lacks the constant ½‖b‖², so zero is no low
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -60,7 +60,7 @@ class Ridge:
         return rng.normal(size=self.m)
 
 
-_SMALL: dict[str, Any] = {"few": 100, "slow": 100, "timed": 0, "hidden": (30, 30), "l2ws": 150, "lm": 30}
+_SMALL = Size(few=100, slow=100, timed=0, hidden=(30, 30), l2ws=150, lm=30)
 
 
 class Reproduction(Experiment[Quadratic]):
@@ -69,8 +69,8 @@ class Reproduction(Experiment[Quadratic]):
     name = "ridge"
     title = "Ridge regression, gradient descent"
     sizes: ClassVar[Mapping[str, Size]] = {
-        "small": Size(
-            {"m": 30, "n": 50}, validation=600, test=100, steps=120, certified=(10, 20, 30), horizon=30, **_SMALL
+        "small": replace(
+            _SMALL, problem={"m": 30, "n": 50}, validation=600, test=100, steps=120, certified=(10, 20, 30), horizon=30
         ),
         # The research code's P is A'A + 0.01·I.
         "reference": Size({"weight": 0.005}, validation=600, test=200, steps=400, certified=(10, 20, 30, 40, 50)),
@@ -109,17 +109,17 @@ class Reproduction(Experiment[Quadratic]):
     @override
     def entries(self) -> list[Entry]:
         family = self.family
-        found = [methods.learned("learned", "learned with momentum, exact", family, self.main)]
+        found = [methods.make_learned("learned", "learned with momentum, exact", family, self.main)]
         found += [
-            methods.learned(f"learned-{B}", f"learned, B = {B}, exact", family, partial(self.blocks, B))
+            methods.make_learned(f"learned-{B}", f"learned, B = {B}, exact", family, partial(self.blocks, B))
             for B in (10, 3, 2, 1)
         ]
         found += [
-            methods.scheduled("cg", lambda: conjugate_gradients(family), "conjugate gradients"),
-            methods.vanilla(family, "vanilla, 2/(μ+L)"),
-            methods.best_constant(family, self.blocks(10)),
-            methods.scheduled("nesterov", lambda: classical.nesterov_strongly_convex(family), "Nesterov"),
-            methods.scheduled("silver", lambda: classical.silver_steps_strongly_convex(family), "silver steps"),
-            methods.scheduled("chebyshev", lambda: classical.chebyshev_steps(family), "Chebyshev steps, B = 10"),
+            methods.make_theoretical("cg", lambda: conjugate_gradients(family), "conjugate gradients"),
+            methods.make_vanilla(family, "vanilla, 2/(μ+L)"),
+            methods.make_best_constant(family, self.blocks(10)),
+            methods.make_theoretical("nesterov", lambda: classical.nesterov_strongly_convex(family), "Nesterov"),
+            methods.make_theoretical("silver", lambda: classical.silver_steps_strongly_convex(family), "silver steps"),
+            methods.make_theoretical("chebyshev", lambda: classical.chebyshev_steps(family), "Chebyshev steps, B = 10"),
         ]
         return found + self.networks(self.blocks(10))
