@@ -303,17 +303,19 @@ def certify(
             for k, t, column in zip(counts, uppers, values.T, strict=True)
         )
         lower = tuple(float(v) for v in lowers)
+        claimed_level = level
     else:
         delta = risk / parts
         violations = {(k, t): int(np.sum(~(v < t))) for k, v in zip(counts, values.T, strict=True) for t in tolerances}
         claims = tuple(Claim(k, t, float(success_lower(v, N, delta, bound)), v) for (k, t), v in violations.items())
         lower = ()
+        claimed_level = None
     return Certificate(
         metric=evaluation.metric,
         measure=evaluation.measure,
         claims=claims,
         lower=lower,
-        level=level if tolerances is None else None,
+        level=claimed_level,
         confidence=confidence,
         bound=bound,
         instances=N,
@@ -399,7 +401,9 @@ def _state_convergence(method: Method) -> str | None:
     if not isinstance(method, Solver):
         return None
     statement = steady_state_statement(method.algorithm, method.family, method.schedule)
-    return statement.sentence if statement.holds else None
+    if not statement.holds:
+        return None
+    return statement.sentence
 
 
 def _compare(stated: Certificate, found: Certificate) -> str:

@@ -48,8 +48,9 @@ def read_whole(value: object) -> int:
 def read_number(value: object, low: float = -math.inf, high: float = math.inf) -> float:
     """Return a real number in [low, high], or raise a TypeError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-        where = "" if low == -math.inf else f" in [{low:g}, {high:g}]"
-        raise TypeError(f"{value!r} is not a number{where}")
+        if low == -math.inf:
+            raise TypeError(f"{value!r} is not a number")
+        raise TypeError(f"{value!r} is not a number in [{low:g}, {high:g}]")
     return float(value)
 
 

@@ -155,7 +155,9 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
         mu = float(family.strong_convexity)
     rates: tuple[float, ...] = ()
     unguarded: tuple[float, ...] = ()
-    safeguard = solver.safeguard if len(schedule) else None
+    safeguard = None
+    if len(schedule):
+        safeguard = solver.safeguard
     if counts and isinstance(family, Quadratic) and is_gradient_schedule(schedule):
         curve = worst_case_rate(family, schedule, max(counts))
         unguarded = tuple(float(curve[k]) for k in counts)

@@ -61,9 +61,12 @@ class _Courses:
         self.schedule = schedule
         self.steps = steps
         self.safe = safe
-        self.lengths = schedule.blocks if rule == "block" else (1,) * len(schedule)
-        # The number of failures after which an instance keeps to safe steps.
-        self.most = 2 if rule == "block" else 1
+        # The steps between judgements, and the number of failures after which an instance keeps to safe steps.
+        self.lengths = (1,) * len(schedule)
+        self.most = 1
+        if rule == "block":
+            self.lengths = schedule.blocks
+            self.most = 2
         self.worst = np.zeros(steps + 1)
         self.worst[0] = 1.0
 

@@ -111,7 +111,9 @@ class Interface(CvxpySolver):
         options = {k: v for k, v in (solver_opts or {}).items() if k != "use_quad_obj"}
         self._check_options(options)
         cache = {} if solver_cache is None else solver_cache
-        start = cache.get(self.name()) if warm_start and self._solver.schedule.warm else None
+        start = None
+        if warm_start and self._solver.schedule.warm:
+            start = cache.get(self.name())
         x = self._parameter(read_parameters(program))
         solution = self._solver.solve(x, warm_start=start, **{**self._options, **options})
         if solution.status == Status.SOLVED:

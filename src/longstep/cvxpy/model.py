@@ -68,7 +68,7 @@ def from_cvxpy(
     own = rewrite_quadratics(problem)
     if form is None:
         form = "qp" if is_qp(own) else "conic"
-    interface = QPInterface if form == "qp" else ConicInterface
+    interface, make = (QPInterface, _make_qp) if form == "qp" else (ConicInterface, _make_conic)
     compiled = compile_problem(own, interface(), form)
     data = extract_matrices(own, compiled)
     parameters, S = place_parameters(own, compiled)
@@ -79,7 +79,6 @@ def from_cvxpy(
         constant=data.d,
         offset=data.m_d @ S,
     )
-    make = _make_qp if form == "qp" else _make_conic
     family, rows = make(data, S, layout=layout, equilibrate=equilibrate, dtype=dtype)
     return Model(family, rows, own, compiled, interface, S)
 
@@ -119,7 +118,7 @@ class Model:
 
     def stack(self, named: "Mapping[str | cvxpy.Parameter, ArrayLike]") -> Float[np.ndarray, "*N size"]:
         """Return values by parameter name (or cvxpy.Parameter) as x (size,), or (N, size) for N instances."""
-        return self.layout.stack({k if isinstance(k, str) else k.name(): v for k, v in named.items()})
+        return self.layout.stack({_name_parameter(key): value for key, value in named.items()})
 
     def parameters_now(self) -> Float[np.ndarray, " size"]:
         """Return x from the values that the problem's parameters have now."""
@@ -179,6 +178,10 @@ def _require_cvxpy() -> ModuleType:
     except ImportError:
         raise ImportError("from_cvxpy needs CVXPY: pip install cvxpy") from None
     return cvxpy
+
+
+def _name_parameter(key: "str | cvxpy.Parameter") -> str:
+    return key if isinstance(key, str) else key.name()
 
 
 def _make_qp(

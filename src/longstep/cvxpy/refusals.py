@@ -146,7 +146,7 @@ def _check_kept_quadratics(problem: cp.Problem) -> None:
     See its PR 3384.
     """
     for node in _walk(problem.objective.expr):
-        inner = node.args[0] if node.args else None
+        inner = next(iter(node.args), None)
         if isinstance(inner, cp.Variable) and node.is_quadratic() and not node.is_affine():
             parts = [kind for kind in ("symmetric", "PSD", "NSD", "diag", "sparsity") if inner.attributes.get(kind)]
             if parts and _drops_quadratics():

@@ -58,14 +58,15 @@ def _write_sizes(problem: Problem) -> str:
 def _measure_vectors(problem: Problem, width: int, spare: bool) -> dict[str, int]:
     """Return the lengths of the vectors of a workspace and a result, by their names."""
     c = problem.condensed
-    # The order of the linear systems.
-    unknowns = problem.n if c is None else c.free
     lengths = {
         "LONGSTEP_CONSTRAINTS_": max(problem.constraints, 1),
         "LONGSTEP_UNKNOWNS_": emit.pad_length(problem.n, width),
         "LONGSTEP_ROWS_": emit.pad_length(problem.A.shape[0], width),
-        "LONGSTEP_SPARE_": unknowns if spare else 1,
+        "LONGSTEP_SPARE_": 1,
     }
+    if spare:
+        # The order of the linear systems.
+        lengths["LONGSTEP_SPARE_"] = problem.n if c is None else c.free
     if c is not None:
         lengths["LONGSTEP_FREE_"] = emit.pad_length(c.free, width)
         lengths["LONGSTEP_INNER_"] = emit.pad_length(c.inner.size, width)

@@ -35,8 +35,10 @@ class Linear:
 
 def factor_system(problem: Problem, method: str, precision: str) -> Linear:
     """Return the factorization by the method that was asked for; `auto` takes the cheapest by the cost model."""
-    fixed = 0 if problem.fixed is None else problem.fixed.nnz
-    by_system = problem.cones is None and problem.P.nnz > problem.A.nnz + fixed + 2 * problem.n
+    others = problem.A.nnz + 2 * problem.n
+    if problem.fixed is not None:
+        others += problem.fixed.nnz
+    by_system = problem.cones is None and problem.P.nnz > others
     pattern = problem.pattern()
     if pattern.nnz == problem.n:
         return dataclasses.replace(_invert_diagonal(problem), by_system=by_system)

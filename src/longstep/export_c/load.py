@@ -98,5 +98,6 @@ def _write_shift(problem: Problem, precision: str) -> tuple[str, str]:
     statements = emit.select_features(
         emit.fill_part("load_shift.c", constant=constant, size=problem.size), PARAMETER_TERM=linear
     )
-    table = emit.reals("objective_offset", layout.offset, precision) if linear else ""
-    return table, statements
+    if not linear:
+        return "", statements
+    return emit.reals("objective_offset", layout.offset, precision), statements

@@ -192,7 +192,8 @@ def merge_columns(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Co
                 members[p] = members[j] + members[p]
                 owner[j], alive[j], changed = p, False, True
     tops = [p for p in range(n) if alive[p]]
-    parents = [_find_owner(owner, parent[p]) if parent[p] >= 0 else -1 for p in tops]
+    # The tops of other trees have no parent.
+    parents = [-1 if parent[p] < 0 else _find_owner(owner, parent[p]) for p in tops]
     return _arrange(order, below, tops, members, parents, diagonal)
 
 

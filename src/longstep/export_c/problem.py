@@ -233,7 +233,9 @@ def _extract_rungs(plan: Plan) -> Rungs | None:
     ladder = plan.ladder
     if ladder is None:
         return None
-    second = -1 if ladder.second is None else ladder.second
+    second = -1
+    if ladder.second is not None:
+        second = ladder.second
     rule = {f.name: getattr(ladder, f.name) for f in fields(Rungs) if f.name not in ("logs", "second")}
     return Rungs(logs=np.asarray(ladder.logs, np.float64), second=second, **rule)
 

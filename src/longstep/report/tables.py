@@ -94,7 +94,9 @@ def comparison(
         rows.append(tuple(row))
     first = evaluations[0]
     title = f"Iterations until {first.measure} is at most the tolerance, geometric mean over {count_instances(first)}"
-    run = "the iterations that the method was run for" if several else f"{shortest} iterations"
+    run = f"{shortest} iterations"
+    if several:
+        run = "the iterations that the method was run for"
     return Table(title, tuple(columns), tuple(rows), _explain_comparison(evaluations, tolerances, run, timed))
 
 
@@ -180,7 +182,9 @@ def certified_against(certificate: Certificate, evaluation: Evaluation) -> Table
     )
     c = certificate
     title = f"{c.method}: {c.measure}, certified on {c.instances} instances of {c.split!r}, "
-    note = f"{held} of {len(rows)} claims hold." if rows else "Nothing was certified that could be observed."
+    note = "Nothing was certified that could be observed."
+    if rows:
+        note = f"{held} of {len(rows)} claims hold."
     return Table(f"{title}observed on {count_instances(evaluation)}", columns, tuple(rows), note)
 
 
