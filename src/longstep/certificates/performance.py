@@ -195,7 +195,7 @@ class _Program(NamedTuple):
     units: "Float[np.ndarray, 'u u'] | float" = 1.0
 
     def in_units(self, lengths: _Vector) -> "_Program":
-        """The same with unknown vectors in units of these lengths; values, inequalities and error in units to match."""
+        """Return the same with unknown vectors in units of these lengths; all else in units to match."""
         units = np.outer(lengths, lengths)
         grams = self.grams * units
         gram = self.gram * units
@@ -210,9 +210,10 @@ class _Program(NamedTuple):
         return _Program(grams / size[:, None], values / size, gram / unit, value / unit, unit, units)
 
     def solve(self, padding: float) -> _Found:
-        """By the dual: minimise τ over λ ≥ 0 with Σ λ_i values_i = value and Σ λ_i grams_i + τE₀₀ − gram ⪰ padding·I.
+        """Solve the dual program.
 
-        A solution inexact by less than the padding is feasible without it. The bound rises by padding·trace G.
+        Minimise τ over λ ≥ 0 with Σ λ_i values_i = value and Σ λ_i grams_i + τE₀₀ − gram ⪰ padding·I. A solution
+        inexact by less than the padding is feasible without it. The bound rises by padding·trace G.
         """
         import clarabel
 
@@ -242,7 +243,7 @@ class _Program(NamedTuple):
         return _Found(self.unit * float(lower), self.unit * self.bound(multipliers), G * self.units)
 
     def bound(self, multipliers: Float[np.ndarray, " multipliers"]) -> float:
-        """τ where λ ≥ 0 and τ prove that it bounds the error, otherwise infinite:
+        """Return τ where λ ≥ 0 and τ prove that it bounds the error, otherwise infinite:
 
         ⟨gram, G⟩ + value·F ≤ ⟨gram − Σ λ_i grams_i, G⟩ + (value − Σ λ_i values_i)·F ≤ τG₀₀ + 0 ≤ τ.
         """

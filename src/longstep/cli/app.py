@@ -69,5 +69,5 @@ register(app, doctor, "longstep doctor --json")
 
 
 def main() -> None:
-    """The command `longstep`."""
+    """Run the command `longstep`."""
     app(prog_name="longstep")

@@ -150,7 +150,7 @@ class Model:
         }
 
     def cvxpy_solver(self, solver: "Solver | CompiledSolver", **options: Any) -> Any:
-        """A solver for `problem.solve(solver=…)` out of a longstep Solver of this family, as it is or compiled.
+        """Return a solver for `problem.solve(solver=…)` out of a longstep Solver of this family, as it is or compiled.
 
         It sets values, duals and status of the problem it was made for, or of the same problem built again, and
         refuses others. `options` are defaults for `Solver.solve`; `problem.solve(solver=…, eps_abs=…)` overrides them.
@@ -161,7 +161,7 @@ class Model:
         return self._interface(solver, self._parts, lambda v: v[self._pick], self.rows.expand, options)
 
     def structure_hash(self) -> str:
-        """A SHA-256 of the compiled problem: equal for the same problem built again, in whatever process."""
+        """Return a SHA-256 of the compiled problem: equal for the same one built again, in whatever process."""
         return content_hash(type(self.family).__name__, self._parts)
 
     @override
@@ -194,7 +194,7 @@ def _make_qp(
     A = to_csr(turn @ data.A)
     u = -(turn @ data.b)
     moving = to_csr(-(turn @ data.M_b @ S))
-    rows = Rows.paired(A, u, moving, k)
+    rows = Rows.pair(A, u, moving, k)
     equalities = rows.own < k
     both = rows.two_sided
     l = np.where(equalities, u[rows.own], -np.inf)

@@ -21,12 +21,12 @@ class Rows:
 
     @staticmethod
     def separate(count: int) -> "Rows":
-        """Every row as it is."""
+        """Return every row as it is."""
         return Rows(np.arange(count), np.full(count, -1), count)
 
     @staticmethod
-    def paired(A: sp.csr_array, u: np.ndarray, M: sp.csr_array, equalities: int) -> "Rows":
-        """Pairs among the rows (Ax ≤ u + Mv) behind the equalities, where both bounds move alike and leave a gap.
+    def pair(A: sp.csr_array, u: np.ndarray, M: sp.csr_array, equalities: int) -> "Rows":
+        """Return pairs among the rows (Ax ≤ u + Mv) behind the equalities, where both bounds move alike with a gap.
 
         Bounds that move apart might cross for some parameter, which is for the solver to find out.
         """
@@ -52,7 +52,7 @@ class Rows:
         return self.opposite >= 0
 
     def expand(self, y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " count"]:
-        """Multipliers of CVXPY's rows: a positive one belongs to the upper bound, a negative one to the lower."""
+        """Return multipliers of CVXPY's rows: positive ones belong to upper bounds, negative ones to lower."""
         full = np.zeros(self.count)
         both = self.two_sided
         full[self.own] = np.where(both, np.maximum(y, 0.0), y)

@@ -46,7 +46,7 @@ class Generated(Protocol):
     seen: Seen | None
 
     def content_hash(self) -> str:
-        """Equal exactly for solvers that give the same iterates."""
+        """Return a hash, equal exactly for solvers that give the same iterates."""
         ...
 
 

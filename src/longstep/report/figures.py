@@ -209,7 +209,7 @@ def save(figure: "Figure", path: "str | Path", formats: Iterable[str] = ("png", 
 
 
 def _choose_height(width: float, rows: int) -> float:
-    """Return the height in inches of so many rows of panels in a figure of this width."""
+    """Return the height in inches of a figure with this width and number of rows of panels."""
     if width < 5:
         return 0.6 + 1.3 * rows
     return max(2.6, 1.5 * rows)

@@ -19,7 +19,7 @@ from .momentum import Nesterov
 
 
 def unit_scalings(family: Conic, alpha: float | None = None) -> Scheduled:
-    """SCS's iteration with all r = 1, which published comparisons call vanilla; `alpha` is the default one or given.
+    """Return SCS with all r = 1, which published comparisons call vanilla; `alpha` is the default one or given.
 
     Those comparisons do not equilibrate either: for them the family is made with `equilibrate=False`.
     """
@@ -31,7 +31,7 @@ def unit_scalings(family: Conic, alpha: float | None = None) -> Scheduled:
 
 
 def nesterov(family: Differentiable) -> Scheduled:
-    """Nesterov's method in the form for strongly convex functions where the family is known to be, else the convex."""
+    """Return Nesterov's method, for strongly convex functions where the family is known to be, else for convex ones."""
     Nesterov().check_family(family)
     if family.strong_convexity > 0:
         return nesterov_strongly_convex(family)
@@ -39,7 +39,7 @@ def nesterov(family: Differentiable) -> Scheduled:
 
 
 def nesterov_strongly_convex(family: Differentiable) -> Scheduled:
-    """Step 4/(3L + μ) and momentum (√(3κ+1) − 2)/(√(3κ+1) + 2), κ = L/μ: the best fixed pair for quadratics.
+    """Return step 4/(3L + μ) and momentum (√(3κ+1) − 2)/(√(3κ+1) + 2), κ = L/μ: the best pair for quadratics.
 
     Lessard, Recht and Packard (2016).
 
@@ -59,7 +59,7 @@ def nesterov_strongly_convex(family: Differentiable) -> Scheduled:
 
 
 def nesterov_convex(family: Differentiable) -> Scheduled:
-    """Step 1/L and, after step k = 0, 1, …, the extrapolation y = z⁺ + k/(k+3)·(z⁺ − z), from which step k + 1 goes on.
+    """Return step 1/L and, after step k = 0, 1, …, the extrapolation y = z⁺ + k/(k+3)·(z⁺ − z), where the next begins.
 
     So f − f* ≤ 2L‖z⁰ − z*‖²/(k+1)² after k steps (Nesterov 1983; Su, Boyd and Candès 2016).
     """
@@ -73,7 +73,7 @@ def nesterov_convex(family: Differentiable) -> Scheduled:
 
 
 def fista(family: Composite) -> Scheduled:
-    """Proximal steps of 1/L with FISTA's momentum (Beck and Teboulle 2009).
+    """Return proximal steps of 1/L with FISTA's momentum (Beck and Teboulle 2009).
 
     After step k = 0, 1, … the extrapolation, from which step k + 1 goes on, is
 
@@ -91,7 +91,7 @@ def fista(family: Composite) -> Scheduled:
 
 
 def silver_steps(family: Differentiable) -> Scheduled:
-    """The silver steps for convex functions: one infinite sequence, of which a run takes as many as it needs."""
+    """Return the silver steps for convex functions: one infinite sequence, of which a run takes as many as it needs."""
     GradientDescent().check_family(family)
 
     def steps(count: int) -> np.ndarray:
@@ -101,7 +101,7 @@ def silver_steps(family: Differentiable) -> Scheduled:
 
 
 def silver_steps_strongly_convex(family: Differentiable, power: int | None = None) -> Scheduled:
-    """The 2^power silver steps for strongly convex functions, again and again until the run ends.
+    """Return the 2^power silver steps for strongly convex functions, again and again until the run ends.
 
     The default is the least power with 2^power ≥ κ^{log_ρ 2}, ρ = 1 + √2, which is ⌈log_ρ κ⌉: up to there a longer
     block contracts faster per step, beyond it by one per cent at most.

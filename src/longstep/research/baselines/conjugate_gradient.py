@@ -62,12 +62,12 @@ class ConjugateGradient(GradientDescent):
 
 
 def _quotient(a: Float[Array, "*N"], b: Float[Array, "*N"], least: Float[ArrayLike, "*N"]) -> Float[Array, "*N"]:
-    """a/b, and 0 where b is at most `least`."""
+    """Return a/b, and 0 where b is at most `least`."""
     return jnp.where(b > least, a / jnp.where(b > least, b, 1.0), 0.0)
 
 
 def conjugate_gradients(family: Quadratic) -> Scheduled:
-    """Conjugate gradients from zero.
+    """Return conjugate gradients from zero.
 
     >>> import numpy as np
     >>> family = Quadratic(np.diag([1.0, 2.0, 10.0]))

@@ -41,7 +41,7 @@ class Scales(eqx.Module):
 
     @staticmethod
     def of(family: Family, data: TrainingData) -> "Scales":
-        """The statistics of a split's optima."""
+        """Return the statistics of a split's optima."""
         if (optima := data.optima) is None:
             raise ValueError(
                 "learning a warm start regresses on optima, and this split has none: make it with "

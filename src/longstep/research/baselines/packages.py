@@ -218,7 +218,7 @@ class CPackage(ABC, Generic[FamilyT]):
 
     @abstractmethod
     def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
-        """A workspace set up on `first`, with this value (None: the default) and this budget."""
+        """Return a workspace set up on `first`, with this value (None: the default) and this budget."""
 
 
 class OSQPPackage(CPackage[QP]):

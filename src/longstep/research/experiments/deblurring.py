@@ -32,7 +32,7 @@ STRENGTH = 1 / 8
 
 
 def blur(side: int) -> np.ndarray:
-    """B = T ⊗ T for images of side × side pixels."""
+    """Return B = T ⊗ T for images of side × side pixels."""
     i = np.arange(side)
     T = np.where(np.abs(i[:, None] - i) <= REACH, STRENGTH, 0.0)
     return np.kron(T, T)
@@ -79,16 +79,16 @@ class Deblurring:
         )
 
     def observe(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One image (side, side) blurred, with noise, as a parameter (side²,)."""
+        """Return one image (side, side) blurred, with noise, as a parameter (side²,)."""
         return self.B @ pixels(image[None])[0] + self.noise * rng.normal(size=len(self.B))
 
     def pair(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """One of the images, as pixels (side²,), and what is observed of it."""
+        """Return one of the images, as pixels (side²,), and what is observed of it."""
         image = self.images[rng.integers(len(self.images))]
         return pixels(image[None])[0], self.observe(image, rng)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """One of the images, blurred, with noise."""
+        """Return one of the images, blurred, with noise."""
         return self.pair(rng)[1]
 
 
@@ -136,11 +136,11 @@ class Reproduction(Experiment[QP]):
 
     @override
     def main(self) -> Training:
-        """The schedule of the tables, by the residuals alone."""
+        """Train the schedule of the tables, by the residuals alone."""
         return self.learn("schedule")
 
-    def early(self) -> Training:
-        """A schedule that is judged after every third step of a block, and so is of use after three."""
+    def train_early(self) -> Training:
+        """Train a schedule that is judged after every third step of a block, and so is of use after three."""
         horizon = min(self.size.horizon, 20)
         return self.learn("early", horizon=horizon, loss=Loss(distance=0.5, metric=1.0, stress=1.0, every=3))
 
@@ -155,7 +155,7 @@ class Reproduction(Experiment[QP]):
         return [
             methods.make_learned("learned", f"learned, N = {size.train}", family, self.main),
             methods.make_learned(
-                "learned-early", f"learned for early use, N = {size.train}", family, self.early, **few
+                "learned-early", f"learned for early use, N = {size.train}", family, self.train_early, **few
             ),
             methods.make_best_constant(family, training, **few),
             methods.make_vanilla(family, "vanilla, OSQP's defaults", **few),
@@ -166,8 +166,8 @@ class Reproduction(Experiment[QP]):
 
     @override
     def pictures(self, results: list[Result]) -> "dict[str, Figure]":
-        """A row a character: as it was, blurred, optimal, and by each method after three iterations."""
-        from .pictures import gallery, shown
+        """Draw a row a character: as it was, blurred, optimal, and by each method after three iterations."""
+        from .pictures import collect_points, gallery
 
         assert self.pictured is not None
         count, after = self.pictured
@@ -178,7 +178,7 @@ class Reproduction(Experiment[QP]):
             raise AssertionError("the pictures are not of the first test instances")
         optima = solve_references(self.family, blurred, cache=self.options.cache, progress=False).x
         columns = {"original": np.stack([w for w, _ in pairs]), "blurred": blurred, "optimal": optima}
-        columns |= shown(results)
+        columns |= collect_points(results)
         side = self.problem.images.shape[1]
         rows = [{name: x[i].reshape(side, side) for name, x in columns.items()} for i in range(count)]
         return {"characters": gallery(rows, f"After {after} iterations")}

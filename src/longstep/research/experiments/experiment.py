@@ -179,7 +179,7 @@ class Experiment(ABC, Generic[F]):
         """Return schedules to draw beside the learned one."""
         return {}
 
-    def drawn(self) -> Training:
+    def train_drawn(self) -> Training:
         """Return the training whose schedule is drawn."""
         return self.main()
 
@@ -338,7 +338,7 @@ class Experiment(ABC, Generic[F]):
 
         return Certificate.from_json(self.parts.get("certificate", depends, make)[1]["certificate"])
 
-    def tested(self, results: list[Result]) -> Evaluation:
+    def evaluate_main(self, results: list[Result]) -> Evaluation:
         """Evaluate the main method on the whole test split, for as many iterations as are certified."""
         main = results[0].evaluation
         if len(main) == len(self.data.test):

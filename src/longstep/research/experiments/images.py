@@ -58,7 +58,7 @@ class ImagesNotFoundError(FileNotFoundError):
 
 
 def load(name: str, folder: "str | Path | None" = None) -> Images:
-    """The images of "mnist" or "emnist", with the source that had them.
+    """Return the images of "mnist" or "emnist", with the source that had them.
 
     A `folder` given here must have them; LONGSTEP_DATA is only the first place to look.
     """
@@ -79,7 +79,7 @@ def load(name: str, folder: "str | Path | None" = None) -> Images:
 
 
 def pixels(images: np.ndarray) -> np.ndarray:
-    """Images (N, …) as rows of pixels (N, k) in [0, 1]; uint8 is divided by 255, floats are taken as they are."""
+    """Return images (N, …) as rows of pixels (N, k) in [0, 1]; uint8 is divided by 255, floats are as they are."""
     flat = np.reshape(images, (len(images), -1))
     if flat.dtype == np.uint8:
         return flat / 255.0

@@ -45,7 +45,7 @@ OUTLIER_PROBABILITY = 0.1
 
 
 def dynamics() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A, B and C of s⁺ = As + Bw, y = Cs + v."""
+    """Return A, B and C of s⁺ = As + Bw, y = Cs + v."""
     I = np.eye(2)
     zero = np.zeros((2, 2))
     A = np.block([[I, (1 - DRAG * DT / 2) * DT * I], [zero, (1 - DRAG * DT) * I]])
@@ -126,7 +126,7 @@ class Kalman:
         )
 
     def simulate(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """One trajectory from rest at the origin: its states (length, 4) and measurements (length, 2)."""
+        """Return one trajectory from rest at the origin: its states (length, 4) and measurements (length, 2)."""
         A, B, C = dynamics()
         forces = np.sqrt(FORCE_VARIANCE) * rng.normal(size=(self.length, 2))
         outlier = rng.random(self.length) < OUTLIER_PROBABILITY
@@ -138,17 +138,17 @@ class Kalman:
         return states, states @ C.T + noise
 
     def slide(self, measurements: np.ndarray) -> np.ndarray:
-        """The windows (length − T + 1, 2T) of one trajectory's measurements (length, 2), in order."""
+        """Return the windows (length − T + 1, 2T) of one trajectory's measurements (length, 2), in order."""
         view = np.lib.stride_tricks.sliding_window_view(measurements, self.horizon, axis=0)
         return np.ascontiguousarray(view.swapaxes(1, 2)).reshape(len(view), 2 * self.horizon)
 
     def windows(self, rng: np.random.Generator, trajectories: int = 1) -> Windows:
-        """All windows of new trajectories, numbered from zero."""
+        """Return all windows of new trajectories, numbered from zero."""
         drawn = [self.slide(self.simulate(rng)[1]) for _ in range(trajectories)]
         return Windows(np.concatenate(drawn), np.repeat(np.arange(trajectories), len(drawn[0])))
 
     def splits(self, trajectories: Mapping[str, int], seed: int = 0) -> dict[str, Windows]:
-        """So many whole trajectories for every split, from a stream of random numbers of its own.
+        """Return whole trajectories for every split, from a stream of random numbers of its own.
 
         Trajectories are numbered on from split to split. For `Dataset.from_parameters` take
         {name: windows.measurements}.
@@ -162,23 +162,23 @@ class Kalman:
         return parts
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """A window (2T,) somewhere in a new trajectory: independent instances, for `Dataset.sample`."""
+        """Return a window (2T,) somewhere in a new trajectory: independent instances, for `Dataset.sample`."""
         windows = self.slide(self.simulate(rng)[1])
         return windows[rng.integers(len(windows))]
 
     def shift(self, point: Point) -> Point:
-        """Points (leading axis: instances) one period on: every block moves up by one, its last period stays."""
+        """Return points (leading axis: instances) one period on: every block moves up by one, its last period stays."""
         T = self.horizon
         unknowns = [4, 2, 1, 2, 1, 1]
         # Dynamics (one fewer than T), observations, u + z = h; z ≤ ρ, u ≥ 0; the cones.
         rows = [(4, T - 1), (2, T), (1, T), (1, T), (1, T), (3, T)]
-        x = _moved(np.asarray(point.x), [(size, T) for size in unknowns])
-        y, s = (None if a is None else _moved(np.asarray(a), rows) for a in (point.y, point.s))
+        x = _move_blocks(np.asarray(point.x), [(size, T) for size in unknowns])
+        y, s = (None if a is None else _move_blocks(np.asarray(a), rows) for a in (point.y, point.s))
         return Point(x, y, s)  # type: ignore
 
 
-def _moved(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]) -> Float[np.ndarray, "N k"]:
-    """Blocks of (size, periods), each a period on, the last period twice."""
+def _move_blocks(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]) -> Float[np.ndarray, "N k"]:
+    """Return blocks of (size, periods), each a period on, the last period twice."""
     out = values.copy()
     begin = 0
     for size, periods in blocks:
@@ -215,13 +215,13 @@ class Reproduction(Experiment[Conic]):
 
     @cached_property
     def windows(self) -> dict[str, Windows]:
-        """So many whole trajectories that there are windows enough."""
+        """Return the windows of as many whole trajectories as are needed."""
         each = self.problem.length - self.problem.horizon + 1
         return self.problem.splits({k: -(-count // each) for k, count in self.counts.items()}, self.options.seed)
 
     @override
     def parameters(self) -> dict[str, PyTree]:
-        """Test windows in their order, training windows in a random one: neighbours are alike."""
+        """Return test windows in their order, training windows in a random one: neighbours are alike."""
         test = self.windows["test"]
         train = self.windows["train"]
         order = np.random.default_rng([self.options.seed, *b"order"]).permutation(len(train))
@@ -246,13 +246,13 @@ class Reproduction(Experiment[Conic]):
             methods.make_best_constant(family, training),
             methods.make_vanilla(family, "vanilla, SCS's defaults"),
             methods.make_unit_scalings(plain, instances=size.few),
-            self._previous(training),
+            self._make_previous(training),
             *self.networks(training, steps=min(100, size.steps)),
             methods.make_scs(family, self.trained_on, 0, **slow),
             methods.make_scs(family, self.trained_on, 10, **slow),
         ]
 
-    def _previous(self, training: Training) -> Entry:
+    def _make_previous(self, training: Training) -> Entry:
         test = self.data.test
         sequence = self.windows["test"].trajectory[: len(test)]
         settings = {"constant": methods.describe_schedule(training.constant)}
@@ -264,8 +264,8 @@ class Reproduction(Experiment[Conic]):
 
     @override
     def pictures(self, results: list[Result]) -> "dict[str, Figure]":
-        """Positions: measured, optimal, and by each method after twenty iterations."""
-        from .pictures import shown, tracks
+        """Draw positions: measured, optimal, and by each method after twenty iterations."""
+        from .pictures import collect_points, tracks
 
         optima = self.data.test.optima
         found = {}
@@ -275,7 +275,7 @@ class Reproduction(Experiment[Conic]):
         place = self.problem.blocks["s"]
         for i in range(count):
             points = self.data.test.parameters[i].reshape(-1, 2)
-            lines = {name: x[i] for name, x in ({"optimum": optima.x} | shown(results)).items()}
+            lines = {name: x[i] for name, x in ({"optimum": optima.x} | collect_points(results)).items()}
             lines = {name: x[place].reshape(-1, 4)[:, :2] for name, x in lines.items()}
             found[f"tracks-{i + 1}"] = tracks(points, lines, f"After {after} iterations", "optimum")
         return found

@@ -53,20 +53,20 @@ class Lasso:
         return Composite(smooth, L1(self.weight))
 
     def signal(self, rng: np.random.Generator) -> np.ndarray:
-        """A sparse z₀ (n,)."""
+        """Return a sparse z₀ (n,)."""
         z = np.zeros(self.n)
         support = rng.choice(self.n, round(self.density * self.n), replace=False)
         z[support] = rng.normal(size=support.size)
         return z
 
     def measure(self, signal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """b = Az₀ + noise (m,), the noise's expected energy `decibels` below that of Az₀."""
+        """Return b = Az₀ + noise (m,), the noise's expected energy `decibels` below that of Az₀."""
         clean = self.A @ signal
         deviation = np.linalg.norm(clean) / np.sqrt(self.m) * 10 ** (-self.decibels / 20)
         return clean + deviation * rng.normal(size=self.m)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """The measurements b (m,) of a new signal."""
+        """Return the measurements b (m,) of a new signal."""
         return self.measure(self.signal(rng), rng)
 
 
@@ -95,8 +95,8 @@ class Reproduction(Experiment[Composite]):
     def main(self) -> Training:
         return self.learn("steps")
 
-    def accelerated(self) -> Training:
-        """With momentum: the step from an extrapolated point, both learned."""
+    def train_accelerated(self) -> Training:
+        """Train with momentum: the step from an extrapolated point, both learned."""
         return self.learn("momentum", algorithm=AcceleratedProximalGradient())
 
     @override
@@ -109,7 +109,7 @@ class Reproduction(Experiment[Composite]):
                 "learned-momentum",
                 f"learned with momentum, N = {self.size.train}",
                 family,
-                self.accelerated,
+                self.train_accelerated,
                 instances=self.size.few,
             ),
             methods.make_best_constant(family, constant, instances=self.size.few),

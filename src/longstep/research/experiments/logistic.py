@@ -39,19 +39,19 @@ from .parts import Parts
 
 
 def loss(z: jax.Array, x: "Mapping[str, jax.Array] | jax.Array", regularization: float) -> jax.Array:
-    """The regularised mean logistic loss of one instance."""
+    """Return the regularised mean logistic loss of one instance."""
     margins = x["labels"] * (x["images"] @ z) if isinstance(x, Mapping) else _margins(x, z)
     return jnp.mean(jnp.logaddexp(0.0, -margins)) + 0.5 * regularization * z @ z
 
 
 def _margins(x: jax.Array, z: jax.Array) -> jax.Array:
-    """y ⊙ Vz of images in bytes."""
+    """Return y ⊙ Vz of images in bytes."""
     scores = x.astype(z.dtype) @ z[:-1] / 255.0 + z[-1]
     return jnp.asarray(_labels(x.shape[0]), z.dtype) * scores
 
 
 def _labels(count: int) -> np.ndarray:
-    """+1 for the first half of the images, −1 for the second."""
+    """Return +1 for the first half of the images, −1 for the second."""
     return np.repeat([1.0, -1.0], count // 2)
 
 
@@ -86,7 +86,7 @@ class Logistic:
     def family(
         self, training: "Mapping[str, np.ndarray] | np.ndarray", margin: float = 1.5, units: str = "instance"
     ) -> Smooth:
-        """The family with L = margin · max λmax(V'V)/(4m) over the training instances + ε.
+        """Return the family with L = margin · max λmax(V'V)/(4m) over the training instances + ε.
 
         Step sizes are in units of the L of each `instance`, by four power iterations on its images; or of the
         `family`'s, which is up to three times that.
@@ -105,11 +105,11 @@ class Logistic:
         )
 
     def outside(self, family: Smooth, parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
-        """A mask (N,) of the instances whose own L exceeds the family's: in its units no guarantee holds for them."""
+        """Return a mask (N,) of the instances whose own L exceeds the family's: no guarantee holds for them."""
         return curvatures(parameters) + self.regularization > family.lipschitz
 
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Two random classes (+1 and −1) and `per_class` random images of either."""
+        """Return two random classes (+1 and −1) and `per_class` random images of either."""
         pair = rng.choice(np.unique(self.labels), 2, replace=False)
         chosen = [rng.choice(np.flatnonzero(self.labels == c), self.per_class, replace=False) for c in pair]
         points = pixels(self.images[np.concatenate(chosen)])
@@ -119,29 +119,29 @@ class Logistic:
         }
 
     def sample_bytes(self, rng: np.random.Generator) -> np.ndarray:
-        """The same as bytes (2·per_class, pixels)."""
+        """Return the same as bytes (2·per_class, pixels)."""
         return np.rint(255 * self.sample(rng)["images"][:, :-1]).astype(np.uint8)
 
     def sample_many(self, count: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """`count` parameters, stacked on the leading axis."""
+        """Return `count` parameters, stacked on the leading axis."""
         drawn = [self.sample(rng) for _ in range(count)]
         return {name: np.stack([x[name] for x in drawn]) for name in ("images", "labels")}
 
 
 def curvature_bound(x: "Mapping[str, jax.Array] | jax.Array", regularization: float) -> jax.Array:
-    """‖V‖²/(4m) + ε of one instance, bounded from above: pixels are not negative, so the bound is nearly exact."""
+    """Return a bound on ‖V‖²/(4m) + ε of one instance, nearly exact because pixels are not negative."""
     V = x["images"] if isinstance(x, Mapping) else _design(x)
     return squared_norm_bound(V) / (4 * V.shape[0]) + regularization
 
 
 def _design(x: jax.Array) -> jax.Array:
-    """V of images in bytes."""
+    """Return V of images in bytes."""
     points = x.astype(jnp.result_type(float)) / 255.0
     return jnp.append(points, jnp.ones((x.shape[0], 1), points.dtype), axis=1)
 
 
 def curvatures(parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
-    """λmax(V'V)/(4m) of N stacked instances: the Lipschitz constants (N,) of their gradients without ε."""
+    """Return λmax(V'V)/(4m) of N stacked instances: the Lipschitz constants (N,) of their gradients without ε."""
     return np.concatenate([_curvatures(design(part)) for part in _chunks(_images(parameters))])
 
 
@@ -154,19 +154,19 @@ def _curvatures(V: Float[np.ndarray, "N m n"]) -> Float[np.ndarray, " N"]:
 
 
 def _chunks(images: np.ndarray) -> list[np.ndarray]:
-    """A few instances at a time: as floats they are large."""
+    """Yield a few instances at a time: as floats they are large."""
     return [images[i : i + 16] for i in range(0, len(images), 16)]
 
 
 def design(images: np.ndarray) -> Float[np.ndarray, "N m n"]:
-    """V of stacked parameters' images: floats as they are, bytes as pixels in [0, 1] with a column of ones."""
+    """Return V of stacked images: floats as they are, bytes as pixels in [0, 1] with a column of ones."""
     if images.dtype != np.uint8:
         return np.asarray(images, np.float64)
     return np.concatenate([images / 255.0, np.ones((*images.shape[:-1], 1))], axis=-1)
 
 
 def optima(images: Shaped[np.ndarray, "N m k"], regularization: float, accuracy: float = 1e-8) -> Optima:
-    """The optima of N stacked instances, in bytes, with ε > 0: Newton's method on as many unknowns as images.
+    """Return the optima of N stacked instances, in bytes, with ε > 0: Newton's method on as many unknowns as images.
 
     The minimiser is z = V'a. With K = VV', margins u = y ⊙ Ka and σ = 1/(1 + exp u), ∇f = V'r for
 
@@ -284,7 +284,7 @@ class Reproduction(Experiment[Smooth]):
 
     @override
     def optima(self, parameters: np.ndarray) -> Optima:
-        """Newton's method on few unknowns; without a regulariser inf f = 0 stands for the optimal value."""
+        """Return the optima by Newton's method; without a regulariser inf f = 0 stands for the optimal value."""
         if self.epsilon:
             with one_blas_thread():
                 return optima(parameters, self.epsilon)
@@ -303,12 +303,12 @@ class Reproduction(Experiment[Smooth]):
     def main(self) -> Training:
         return self.learn("schedule", loss="metric")
 
-    def single(self) -> Training:
-        """The published one-step rule."""
+    def train_single(self) -> Training:
+        """Train by the published one-step rule."""
         return self.learn("block-1", block=1, loss="distance")
 
-    def accelerated(self) -> Training:
-        """With momentum, learned too."""
+    def train_accelerated(self) -> Training:
+        """Train with momentum, learned too."""
         return self.learn("momentum", algorithm=HeavyBall(), loss="metric")
 
     @override
@@ -320,13 +320,15 @@ class Reproduction(Experiment[Smooth]):
         names = f"learned, B = {size.block}, N = {size.train}", f"learned with momentum, N = {size.train}"
         found = [
             methods.make_learned("learned", names[0], family, self.main, **few),
-            methods.make_learned("learned-momentum", names[1], family, self.accelerated, **few),
+            methods.make_learned("learned-momentum", names[1], family, self.train_accelerated, **few),
             methods.make_best_constant(family, training, **few),
             methods.make_fixed("vanilla", "vanilla, 1/L", family, {"step": 1 / family.lipschitz}, **few),
             methods.make_theoretical("nesterov", lambda: classical.nesterov_convex(family), "Nesterov, convex", **few),
             methods.make_theoretical("silver", lambda: classical.silver_steps(family), "silver steps, convex", **few),
         ]
         if self.epsilon:
-            found.insert(2, methods.make_learned("learned-1", "learned, B = 1, exact", family, self.single, **few))
+            found.insert(
+                2, methods.make_learned("learned-1", "learned, B = 1, exact", family, self.train_single, **few)
+            )
             found += self.networks(training)
         return found

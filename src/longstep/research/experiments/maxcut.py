@@ -64,17 +64,17 @@ class Maxcut:
         )
 
     def laplacian(self, rng: np.random.Generator) -> np.ndarray:
-        """The Laplacian (nodes, nodes) of a random graph: degrees on the diagonal, −1 for every edge."""
+        """Return the Laplacian (nodes, nodes) of a random graph: degrees on the diagonal, −1 for every edge."""
         edges = np.triu(rng.random((self.nodes, self.nodes)) < self.probability, 1).astype(float)
         edges += edges.T
         return np.diag(edges.sum(axis=0)) - edges
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """The upper triangle by rows (k(k+1)/2,) of a random graph's Laplacian."""
+        """Return the upper triangle by rows (k(k+1)/2,) of a random graph's Laplacian."""
         return self.laplacian(rng)[self.triangle]
 
     def matrix(self, x: np.ndarray) -> np.ndarray:
-        """W (…, nodes, nodes) from the family's unknowns (…, n)."""
+        """Return W (…, nodes, nodes) from the family's unknowns (…, n)."""
         row, column = self.triangle
         W = np.zeros((*x.shape[:-1], self.nodes, self.nodes))
         W[..., row, column] = W[..., column, row] = x * np.where(row == column, 1.0, np.sqrt(0.5))

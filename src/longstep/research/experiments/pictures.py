@@ -28,7 +28,7 @@ def draw(
     experiment: Experiment, results: list[Result], certificate: Certificate | None, folder: Path,
     formats: Iterable[str] = FORMATS,
 ) -> list[Path]:  # fmt: skip
-    """All figures, written to a folder; none without a format."""
+    """Write all figures to a folder, and return the files; none without a format."""
     formats = list(formats)
     if not formats:
         return []
@@ -41,7 +41,7 @@ def draw(
 
 
 def convergence(results: list[Result], certificate: Certificate | None, last: int) -> "dict[str, Figure]":
-    """Geometric means, at most eight lines a figure; the certified method is in each of them."""
+    """Draw geometric means, at most eight lines a figure; the certified method is in each of them."""
     found = {}
     for number, group in enumerate(_groups(results)):
         evaluations = [_cut(e, last) for e in same_instances(group)]
@@ -51,7 +51,7 @@ def convergence(results: list[Result], certificate: Certificate | None, last: in
 
 
 def residuals(results: list[Result], last: int) -> "dict[str, Figure]":
-    """Primal and dual residuals in two panels."""
+    """Draw primal and dual residuals in two panels."""
     found = {}
     for number, group in enumerate(_groups(results)):
         sides = []
@@ -70,8 +70,8 @@ def _number_name(name: str, number: int) -> str:
 
 
 def schedule(experiment: Experiment) -> "Figure":
-    """The learned hyperparameters with the defaults, the best constant, and 2/L for gradient methods."""
-    training = experiment.drawn()
+    """Draw the learned hyperparameters with the defaults, the best constant, and 2/L for gradient methods."""
+    training = experiment.train_drawn()
     family = experiment.family
     limit = getattr(family, "lipschitz", None)
     if limit is not None:
@@ -81,7 +81,7 @@ def schedule(experiment: Experiment) -> "Figure":
 
 
 def _groups(results: list[Result]) -> list[list[Result]]:
-    """The learned method with so many of the others as a figure holds."""
+    """Return groups of the learned method with as many of the others as a figure holds."""
     main = results[0]
     rest = results[1:]
     width = _MOST - 1
@@ -93,7 +93,7 @@ def _cut(evaluation: Evaluation, last: int) -> Evaluation:
 
 
 def gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) -> "Figure":
-    """Images in a grid: a row an instance, a column a method, all from black (0) to white (1)."""
+    """Draw images in a grid: a row an instance, a column a method, all from black (0) to white (1)."""
     names = list(rows[0])
     with use_style():
         width = 6.5 if len(names) <= 8 else 0.8 * len(names)
@@ -113,7 +113,7 @@ def gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) 
 def tracks(
     points: Float[np.ndarray, "T 2"], lines: Mapping[str, Float[np.ndarray, "T 2"]], title: str, first: str
 ) -> "Figure":
-    """Points in the plane, and lines through it: the measurements, the optimum, each method."""
+    """Draw points in the plane, and lines through it: the measurements, the optimum, each method."""
     with use_style():
         columns = 3
         names = [name for name in lines if name != first]
@@ -135,6 +135,6 @@ def tracks(
         return add_legend(figure, entries)
 
 
-def shown(results: Iterable[Result]) -> dict[str, np.ndarray]:
-    """The points that were kept, by the methods' names."""
+def collect_points(results: Iterable[Result]) -> dict[str, np.ndarray]:
+    """Return the points that were kept, by the methods' names."""
     return {r.evaluation.name: r.points for r in results if r.points is not None}

@@ -23,7 +23,7 @@ SPREAD = np.array([1.0] * 3 + [0.1] * 3 + [0.5] * 3 + [0.1] * 3)
 
 
 def dynamics() -> tuple[np.ndarray, np.ndarray]:
-    """A and B of s⁺ = As + Bu."""
+    """Return A and B of s⁺ = As + Bu."""
     A = np.eye(STATES)
     B = np.zeros((STATES, INPUTS))
     A[np.arange(6), np.arange(6, 12)] = DT
@@ -37,7 +37,7 @@ def dynamics() -> tuple[np.ndarray, np.ndarray]:
 
 
 def family(dtype: str = "float64", equilibrate: bool = True) -> QP:
-    """The QP over (s_0 … s_T, u_0 … u_{T−1}) with the initial state as its parameter."""
+    """Return the QP over (s_0 … s_T, u_0 … u_{T−1}) with the initial state as its parameter."""
     A, B = dynamics()
     T = HORIZON
     stages = HORIZON + 1
@@ -58,17 +58,17 @@ def family(dtype: str = "float64", equilibrate: bool = True) -> QP:
 
 
 def first_input(x: np.ndarray) -> np.ndarray:
-    """The inputs of the first stage out of a point of the QP."""
+    """Return the inputs of the first stage out of a point of the QP."""
     first = STATES * (HORIZON + 1)
     return x[first : first + INPUTS]
 
 
 def sample(rng: np.random.Generator) -> np.ndarray:
-    """An initial state, uniform around the origin."""
+    """Return an initial state, uniform around the origin."""
     return rng.uniform(-SPREAD, SPREAD)
 
 
 def sample_many(count: int, seed: int) -> np.ndarray:
-    """`count` initial states (count, 12)."""
+    """Return `count` initial states (count, 12)."""
     rng = np.random.default_rng(seed)
     return np.stack([sample(rng) for _ in range(count)])

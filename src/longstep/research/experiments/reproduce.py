@@ -103,7 +103,7 @@ def _make_tables(experiment: Experiment, found: list[Result], certificate: Certi
     at = [k for k in _SHOWN if k <= experiment.size.steps]
     tables += [results.errors_table(found, at), results.weights_table(experiment, found)]
     if certificate is not None:
-        tables.append(results.certificate_inside(certificate, experiment.tested(found)))
+        tables.append(results.certificate_inside(certificate, experiment.evaluate_main(found)))
     return tables
 
 

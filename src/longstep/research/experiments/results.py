@@ -70,7 +70,7 @@ def _summarize(e: Evaluation, k: int) -> list[float]:
 
 
 def same_instances(results: Iterable[Result]) -> list[Evaluation]:
-    """The evaluations on the instances that all of them have, the first ones, and for as many iterations as all ran."""
+    """Return the evaluations on the instances that all of them have, for as many iterations as all ran."""
     evaluations = [r.evaluation for r in results]
     count = min(map(len, evaluations))
     last = min(e.iterations for e in evaluations)

@@ -24,7 +24,7 @@ from .methods import Entry
 
 
 def normalized_matrix(m: int, n: int, seed: int) -> np.ndarray:
-    """A Gaussian matrix (m, n) with columns of norm one."""
+    """Return a Gaussian matrix (m, n) with columns of norm one."""
     A = np.random.default_rng(seed).normal(size=(m, n)) / np.sqrt(m)
     return A / np.linalg.norm(A, axis=0)
 
@@ -56,7 +56,7 @@ class Ridge:
         return Quadratic(P, parameter=Affine(q=-self.A.T), dtype=self.dtype)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """A right-hand side b (m,)."""
+        """Return a right-hand side b (m,)."""
         return rng.normal(size=self.m)
 
 
@@ -89,17 +89,17 @@ class Reproduction(Experiment[Quadratic]):
 
     @override
     def main(self) -> Training:
-        """With momentum, for the suboptimality: after every step no schedule fixed beforehand is better."""
+        """Train with momentum, for the suboptimality: after every step no schedule fixed beforehand is better."""
         return self.learn("momentum", self.gaussian, algorithm=HeavyBall(), loss="metric")
 
-    def blocks(self, count: int) -> Training:
-        """Steps alone, in blocks of so many, for the distance, as published."""
+    def train_blocks(self, count: int) -> Training:
+        """Train steps alone, in blocks of `B` steps, for the distance, as published."""
         return self.learn(f"block-{count}", self.gaussian, block=count, loss="distance")
 
     @override
-    def drawn(self) -> Training:
-        """Steps without momentum: those that stand beside the silver steps."""
-        return self.blocks(10)
+    def train_drawn(self) -> Training:
+        """Return the training without momentum, whose steps stand beside the silver steps."""
+        return self.train_blocks(10)
 
     @override
     def others(self) -> dict[str, Schedule]:
@@ -111,15 +111,15 @@ class Reproduction(Experiment[Quadratic]):
         family = self.family
         found = [methods.make_learned("learned", "learned with momentum, exact", family, self.main)]
         found += [
-            methods.make_learned(f"learned-{B}", f"learned, B = {B}, exact", family, partial(self.blocks, B))
+            methods.make_learned(f"learned-{B}", f"learned, B = {B}, exact", family, partial(self.train_blocks, B))
             for B in (10, 3, 2, 1)
         ]
         found += [
             methods.make_theoretical("cg", lambda: conjugate_gradients(family), "conjugate gradients"),
             methods.make_vanilla(family, "vanilla, 2/(μ+L)"),
-            methods.make_best_constant(family, self.blocks(10)),
+            methods.make_best_constant(family, self.train_blocks(10)),
             methods.make_theoretical("nesterov", lambda: classical.nesterov_strongly_convex(family), "Nesterov"),
             methods.make_theoretical("silver", lambda: classical.silver_steps_strongly_convex(family), "silver steps"),
             methods.make_theoretical("chebyshev", lambda: classical.chebyshev_steps(family), "Chebyshev steps, B = 10"),
         ]
-        return found + self.networks(self.blocks(10))
+        return found + self.networks(self.train_blocks(10))
