@@ -8,9 +8,16 @@ from jaxtyping import Float
 from ..algorithms.gradient import MOMENTUM, GradientDescent, HeavyBall
 from ..schedules.schedule import Schedule
 
+
+def _list_names(algorithm: type[GradientDescent | HeavyBall]) -> frozenset[str]:
+    performance = algorithm.own("performance")
+    assert performance is not None
+    return frozenset(performance.names)
+
+
 # By the class attributes: without momentum the step is all there is.
-_PLAIN = frozenset(GradientDescent.own("performance").names)
-_HEAVY = frozenset(HeavyBall.own("performance").names)
+_PLAIN = _list_names(GradientDescent)
+_HEAVY = _list_names(HeavyBall)
 (STEP,) = _PLAIN
 
 

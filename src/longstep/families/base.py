@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
@@ -27,7 +27,7 @@ Parameters: TypeAlias = PyTree
 # Parameters as stacked arrays: what that looks like is the family's own affair.
 Encoded: TypeAlias = PyTree
 # Which of several instances: a number for one; a slice or several numbers for some.
-Index: TypeAlias = int | slice | np.ndarray
+Index: TypeAlias = int | slice | np.ndarray | Array
 # The data of an instance, or of a stack of them.
 InstanceT = TypeVar("InstanceT")
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from ..._util.hashing import content_hash
 from ..._util.plain import Json
@@ -192,7 +192,7 @@ class PreviousSolution:
             sequence = np.asarray(self.sequence)
         first = (places == 0) | (sequence[before] != sequence[places])
 
-        def begin(part: np.ndarray) -> np.ndarray:
+        def begin(part: Array | np.ndarray) -> np.ndarray:
             return np.where(first[:, None], 0.0, np.asarray(part))
 
         return point.map(begin)
