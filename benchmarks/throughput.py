@@ -55,7 +55,7 @@ def on_device(solver, parameters, steps):
     limits = solver._limits(1e-4, 1e-4, None, 5)
 
     def program():
-        return jitted.exactly(solver._key, steps, 0, solver._leaves, encoded, None, limits)
+        return jitted.take_steps(solver._key, steps, 0, solver._leaves, encoded, None, limits)
 
     jax.block_until_ready(program())
     return best_of(program, 10)

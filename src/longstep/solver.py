@@ -240,7 +240,7 @@ class Solver:
         start = None if warm_start is None else self._start(warm_start, (self._count(parameters),))
         encoded = self._encode(parameters)
         wide = self.family.dtype == np.float64
-        record = jitted.recorded if wide else jitted.visited
+        record = jitted.record_steps if wide else jitted.visit_points
         found, safe = record(self._key, int(count), self._first(start), self._leaves, encoded, start)
         safeguarded = _flags(safe, self._count(parameters))
         if not wide:
@@ -273,11 +273,14 @@ class Solver:
     def content_hash(self) -> str:
         """A SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision, the ladder and
         the finish: all that a solution depends on."""
-        parts = (*self.algorithm.identity(), self.schedule.to_json(), self.safeguard)
-        parts = parts if self.factors is None else (*parts, self.factors)
-        parts = parts if self.plan.ladder is None else (*parts, "ladder", self.ladder)
-        parts = parts if self.finish is None else (*parts, "finish", self.finish, self.proximal)
-        return content_hash(self.family.content_hash(), parts)
+        parts = [*self.algorithm.identity(), self.schedule.to_json(), self.safeguard]
+        if self.factors is not None:
+            parts += [self.factors]
+        if self.plan.ladder is not None:
+            parts += ["ladder", self.ladder]
+        if self.finish is not None:
+            parts += ["finish", self.finish, self.proximal]
+        return content_hash(self.family.content_hash(), tuple(parts))
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.saving`."""
@@ -357,20 +360,20 @@ class Solver:
         max_iter = budget.max_iter
         exact = None
         if budget.fixed:
-            progress, point = jitted.exactly(self._key, max_iter, first, leaves, encoded, start, limits)
+            progress, point = jitted.take_steps(self._key, max_iter, first, leaves, encoded, start, limits)
         elif clock.limit is None and self.finish is None:
-            progress, point = jitted.whole(self._key, leaves, encoded, start, limits, first, max_iter)
+            progress, point = jitted.solve_until(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
             attempts = None if self.finish is None else Attempts(self._make_finisher(), self.finish, start is not None)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
-            point = jitted.extracted(self._key, leaves, encoded, progress)
+            point = jitted.extract_best(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter
         left = Status.TIME_LIMIT if timed_out else Status.ITERATION_LIMIT
         status = np.asarray(progress.status)
         status = np.where(status == Status.RUNNING, left, status)
         rays = None
         if np.isin(status, INFEASIBLE).any():
-            rays = jitted.rays(self._key, leaves, encoded, progress)
+            rays = jitted.extract_rays(self._key, leaves, encoded, progress)
         # Everything has its instances, if several, on the last axis here.
         ended: Ended = {
             "x": np.asarray(point.x),

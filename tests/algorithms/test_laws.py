@@ -197,7 +197,9 @@ def test_compilations_are_bounded(case):
     default = solver.schedule.steady
 
     def size():
-        return sum(f._cache_size() for f in (jitted.whole, jitted.opened, jitted.advanced, jitted.extracted))
+        return sum(
+            f._cache_size() for f in (jitted.solve_until, jitted.begin_solve, jitted.advance, jitted.extract_best)
+        )
 
     solver.solve_batch(case.parameters)
     solver.solve(case.parameters[0])

@@ -72,10 +72,10 @@ class Finish(eqx.Module):
         """The exact points of instances, from the active sets of points near them."""
         instance = self.family.decode(encoded)
         start = Condensed().init(self.family, instance, point)
-        each = _each(start.v)
-        change = each(lambda bounds, found: _pivoted(self, bounds, found))
-        found = change(_bounds(self, instance, start.v), each(lambda y: _seeded(self, y))(start.y))
-        v, outcome = _refined(self, instance, found, start.v)
+        each = _over_instances(start.v)
+        change = each(lambda bounds, found: _pivot(self, bounds, found))
+        found = change(_make_bounds(self, instance, start.v), each(lambda y: _seed(self, y))(start.y))
+        v, outcome = _refine(self, instance, found, start.v)
         if not self.proximal:
             return outcome
 
@@ -83,8 +83,8 @@ class Finish(eqx.Module):
             # The next proximal step, from where this one ended; its multipliers are a dual feasible start.
             number, found, v, _ = carried
             found = eqx.tree_at(lambda s: s.going, found, jnp.ones_like(found.going))
-            found = change(_bounds(self, instance, v), found)
-            return number + 1, found, *_refined(self, instance, found, v)
+            found = change(_make_bounds(self, instance, v), found)
+            return number + 1, found, *_refine(self, instance, found, v)
 
         def is_rough(carried):
             number, _, _, outcome = carried
@@ -176,12 +176,12 @@ def corrections(delta: float) -> int:
     return 6 if delta else 3
 
 
-def _each(like: Any) -> Any:
+def _over_instances(like: Any) -> Any:
     """Over the instances on the last axis, where there are several."""
     return (lambda f: jax.vmap(f, in_axes=-1, out_axes=-1)) if like.ndim > 1 else (lambda f: f)
 
 
-def _bounds(finish: Finish, instance: Any, center: Float[Array, "v *N"]) -> _Bounds:
+def _make_bounds(finish: Finish, instance: Any, center: Float[Array, "v *N"]) -> _Bounds:
     """The search for the set of instances; with a proximal term, around a center."""
     e = finish.family.elimination
     cost = instance.cost - finish.delta * center
@@ -190,7 +190,7 @@ def _bounds(finish: Finish, instance: Any, center: Float[Array, "v *N"]) -> _Bou
     return _Bounds(g, instance.l[e.others], instance.u[e.others], noise)
 
 
-def _seeded(finish: Finish, y: Float[Array, " i"]) -> _Set:
+def _seed(finish: Finish, y: Float[Array, " i"]) -> _Set:
     """The set of the rows that multipliers name, without those that depend on others."""
     H = finish.gram
     slots = finish.slots
@@ -198,7 +198,7 @@ def _seeded(finish: Finish, y: Float[Array, " i"]) -> _Set:
 
     def add(slot, found: _Set) -> _Set:
         row = named[slot]
-        found, _ = _entered(H, found, slot, row, jnp.sign(y[row]).astype(jnp.int32), row >= 0)
+        found, _ = _enter(H, found, slot, row, jnp.sign(y[row]).astype(jnp.int32), row >= 0)
         return eqx.tree_at(lambda s: s.y, found, found.y.at[slot].set(jnp.where(found.rows[slot] >= 0, y[row], 0.0)))
 
     empty = _Set(
@@ -212,16 +212,16 @@ def _seeded(finish: Finish, y: Float[Array, " i"]) -> _Set:
     return jax.lax.fori_loop(0, jnp.sum(named >= 0), add, empty)
 
 
-def _column(H: Any, found: _Set, row: Any) -> tuple[Any, Any]:
+def _solve_column(H: Any, found: _Set, row: Any) -> tuple[Any, Any]:
     """K h and what is left of H_jj, for the row j that is to enter."""
     h = jnp.where(found.side != 0, H[found.rows, row], 0.0)
     w = found.K @ h
     return w, H[row, row] - h @ w
 
 
-def _entered(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -> tuple[_Set, Any]:
+def _enter(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -> tuple[_Set, Any]:
     """The set with a row in an empty slot, where that is wanted and it does not depend on the others; and whether."""
-    w, rest = _column(H, found, row)
+    w, rest = _solve_column(H, found, row)
     take = wanted & (rest > DEPENDENT * H[row, row])
     border = (-w).at[slot].set(1.0)
     K = found.K + jnp.where(take, 1 / jnp.where(take, rest, 1.0), 0.0) * border[:, None] * border[None, :]
@@ -230,7 +230,7 @@ def _entered(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -
     return _Set(rows, sides, found.y, K, found.changes, found.going), take
 
 
-def _left(found: _Set, slot: Any, wanted: Any) -> _Set:
+def _leave(found: _Set, slot: Any, wanted: Any) -> _Set:
     """The set without the row of a slot, where that is wanted."""
     column = jnp.where(wanted, found.K[slot], 0.0)
     gone = wanted & (jnp.arange(found.rows.shape[0]) == slot)
@@ -244,7 +244,7 @@ def _left(found: _Set, slot: Any, wanted: Any) -> _Set:
     return _Set(rows, side, y, K, found.changes, found.going)
 
 
-def _pivoted(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
+def _pivot(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
     """Single changes of the set until no row is violated and no multiplier has the wrong sign."""
     H = finish.gram
     most = most_changes(finish.slots)
@@ -272,7 +272,7 @@ def _pivoted(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
         row = jnp.argmax(outside).astype(jnp.int32)
         enters = ~blocked & (outside[row] > 0)
         sign = jnp.where(s[row] > bounds.u[row], 1, -1).astype(jnp.int32)
-        w, rest = _column(H, found, row)
+        w, rest = _solve_column(H, found, row)
         # A row that depends on the set takes the place of another: on this way s stays as it is, until one leaves.
         full = jnp.all(side != 0)
         dependent = enters & ((rest <= DEPENDENT * H[row, row]) | full)
@@ -284,9 +284,9 @@ def _pivoted(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
         length = jnp.where(dependent & ~stuck, jnp.min(limit), 0.0)
         found = eqx.tree_at(lambda f: f.y, found, y + jnp.where(dependent & ~stuck, length * way, 0.0))
         leaves = blocked | (dependent & ~stuck)
-        found = _left(found, jnp.where(blocked, jnp.argmin(ratio), jnp.argmin(limit)), leaves)
+        found = _leave(found, jnp.where(blocked, jnp.argmin(ratio), jnp.argmin(limit)), leaves)
         slot = jnp.argmin(jnp.abs(found.side))
-        found, entered = _entered(H, found, slot, row, sign, enters & ~stuck)
+        found, entered = _enter(H, found, slot, row, sign, enters & ~stuck)
         y = found.y.at[slot].set(jnp.where(entered, jnp.where(dependent, length, 0.0) * sign, found.y[slot]))
         going = blocked | entered
         return _Set(found.rows, found.side, y, found.K, found.changes + going, going)
@@ -294,7 +294,7 @@ def _pivoted(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
     return jax.lax.while_loop(lambda s: s.going & (s.changes < most), change, start)
 
 
-def _refined(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]) -> tuple[Any, Outcome]:
+def _refine(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]) -> tuple[Any, Outcome]:
     """v and the point of the set, by steps that correct what is left of its optimality conditions, judged as a user
     would."""
     e = finish.family.elimination
@@ -308,7 +308,7 @@ def _refined(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]
     def into(rows: Any, values: Any) -> Any:
         return jnp.zeros(l.shape[0], v.dtype).at[rows].set(values, mode="drop")
 
-    at, into, times = (_each(v)(f) for f in (at, into, jnp.matmul))
+    at, into, times = (_over_instances(v)(f) for f in (at, into, jnp.matmul))
     bound = jnp.where(found.side > 0, at(u, found.rows), at(l, found.rows))
     places = jnp.where(active, found.rows, l.shape[0])
 

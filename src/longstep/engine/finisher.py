@@ -14,7 +14,7 @@ from ..families.point import Point
 from ..families.quadratic_program import QP
 from . import finish, newton
 from .finish import Finish, Outcome
-from .jitted import finished, flatten
+from .jitted import flatten, seek_exact
 from .newton import Newton
 from .solution import Solution
 from .stopping import Limits
@@ -113,7 +113,7 @@ class Finisher:
         else:
             made = Finish.of(family, proximal)
             self.width = made.width
-            self._seek = functools.partial(finished, *flatten(made))
+            self._seek = functools.partial(seek_exact, *flatten(made))
         self._compiled: set[int] = set()
 
     def compile(self, encoded: Any, point: Point, limits: Limits) -> None:

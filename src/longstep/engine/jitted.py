@@ -19,7 +19,7 @@ from ..families.point import Point
 from .finish import Finish, Outcome
 from .loop import steps, until
 from .plan import Number, Plan, Problem
-from .safeguard import settled
+from .safeguard import settle
 from .stopping import Limits, Progress, begin, judge
 
 TreeT = TypeVar("TreeT")
@@ -55,7 +55,7 @@ SolverKey: TypeAlias = Key[tuple[Algorithm, Family, Plan]]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def whole(
+def solve_until(
     key: SolverKey,
     leaves: tuple,
     encoded: Encoded,
@@ -65,14 +65,14 @@ def whole(
     max_iter: Number,
 ) -> tuple[Progress, Point]:
     """A whole solve in one dispatch: with many small solves the way into JAX costs more than the steps."""
-    progress = opened(key, leaves, encoded, start, limits)
-    progress = advanced(key, leaves, encoded, progress, limits, first, max_iter)
-    point = extracted(key, leaves, encoded, progress)
+    progress = begin_solve(key, leaves, encoded, start, limits)
+    progress = advance(key, leaves, encoded, progress, limits, first, max_iter)
+    point = extract_best(key, leaves, encoded, progress)
     return progress.slim(), point
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def exactly(
+def take_steps(
     key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits
 ) -> tuple[Progress, Point]:
     """Exactly `count` steps, and what they reached."""
@@ -80,13 +80,13 @@ def exactly(
     state = problem.algorithm.init(problem.family, problem.instance, start)
     state, _, guard = steps(problem, state, count, first, lambda state: ())
     if guard is not None and guard.anchor is not None and count < problem.plan.H - first:
-        state, guard = settled(problem, state, guard, guard.anchor)
+        state, guard = settle(problem, state, guard, guard.anchor)
     progress = judge(problem, state, limits, count, guard)
     return progress, problem.algorithm.extract(problem.family, problem.instance, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def recorded(
+def record_steps(
     key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None
 ) -> tuple[Residuals, Bool[Array, "*N"] | None]:
     """The residuals of `count` steps and of the start, and which instances the safeguard took over."""
@@ -97,7 +97,7 @@ def recorded(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def visited(
+def visit_points(
     key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None
 ) -> tuple[Point, Bool[Array, "*N"] | None]:
     """The points after 0, 1, …, `count` steps, stacked, and which instances the safeguard took over."""
@@ -109,14 +109,14 @@ def visited(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def opened(key: SolverKey, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits) -> Progress:
+def begin_solve(key: SolverKey, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits) -> Progress:
     """Where a solve begins."""
     problem = assemble(key, leaves, encoded)
     return begin(problem, problem.algorithm.init(problem.family, problem.instance, start), limits)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def advanced(
+def advance(
     key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress, limits: Limits, first: Number, end: Number
 ) -> Progress:
     """The solve at iteration `end`, or where it ended before."""
@@ -124,27 +124,27 @@ def advanced(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def extracted(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
+def extract_best(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
     """The best point so far, in the user's units."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.extract(p.family, p.instance, progress.best)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def reached(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
+def extract_current(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
     """The point where the iteration stands, in the user's units."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.extract(p.family, p.instance, progress.state)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def finished(key: Key[Finish], leaves: tuple, encoded: Encoded, point: Point) -> Outcome:
+def seek_exact(key: Key[Finish], leaves: tuple, encoded: Encoded, point: Point) -> Outcome:
     """The exact points from the active sets of these."""
     return key.unflatten(leaves).seek(encoded, point)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def rays(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
+def extract_rays(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
     """The certificates of infeasible and unbounded instances."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.rays(p.family, p.instance, progress.previous, progress.state)

@@ -18,7 +18,7 @@ from ..algorithms.base import State, StateT
 from . import ladder
 from .ladder import Climb
 from .plan import Number, Problem
-from .safeguard import Guard, choose, fails, settled, watch
+from .safeguard import Guard, choose, fails, settle, watch
 from .solution import Status
 from .stopping import Limits, Progress, check
 
@@ -79,8 +79,8 @@ def guarded(
         def judged():
             if guard.anchor is not None:
                 # As it was observed, where there is a record.
-                return *settled(problem, following, guard, guard.anchor), record
-            after, then = settled(problem, following, guard, state)
+                return *settle(problem, following, guard, guard.anchor), record
+            after, then = settle(problem, following, guard, state)
             return after, then, _noted(record, stop - 1 - first, observe(after))
 
         state, guard, record = jax.lax.cond(stop == ends[k], judged, lambda: (following, guard, record))

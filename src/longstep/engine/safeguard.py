@@ -52,7 +52,7 @@ def fails(problem: Problem, state: State, guard: Guard) -> tuple[Bool[Array, "*N
     return ~(merit <= growth * guard.merit + rounding) & ~guard.safe, merit
 
 
-def settled(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[TreeT, Guard]:
+def settle(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[TreeT, Guard]:
     """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None

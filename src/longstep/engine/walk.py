@@ -51,19 +51,19 @@ def walk(
     if attempts is not None and clock.limit is not None and not attempts.finisher.eager:
         # What may take long is not begun against a clock.
         attempts = None
-    progress = jitted.opened(key, leaves, encoded, start, limits)
+    progress = jitted.begin_solve(key, leaves, encoded, start, limits)
     exact = None
     # No step yet: this compiles, where it must, before the clock is started.
-    progress = jitted.advanced(key, leaves, encoded, progress, limits, first, 0)
+    progress = jitted.advance(key, leaves, encoded, progress, limits, first, 0)
     if clock.limit is not None and attempts is not None:
-        attempts.finisher.compile(encoded, jitted.reached(key, leaves, encoded, progress), limits)
+        attempts.finisher.compile(encoded, jitted.extract_current(key, leaves, encoded, progress), limits)
     clock.start()
     k = 0
     attempt = None if attempts is None else attempts.first
     chunk = max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), _CHUNK)
     while np.any(running := np.asarray(progress.status) == Status.RUNNING):
         if attempts is not None and k == attempt:
-            found = attempts.finisher(encoded, jitted.reached(key, leaves, encoded, progress), running, limits)
+            found = attempts.finisher(encoded, jitted.extract_current(key, leaves, encoded, progress), running, limits)
             status = np.where(found.exact, Status.SOLVED, progress.status).astype(progress.status.dtype)
             progress = eqx.tree_at(lambda p: p.status, progress, status)
             exact = found if exact is None else exact.joined(found)
@@ -72,5 +72,5 @@ def walk(
         if k >= max_iter or clock.over():
             break
         k = min(k + chunk, max_iter, max_iter if attempt is None else attempt)
-        progress = jitted.advanced(key, leaves, encoded, progress, limits, first, k)
+        progress = jitted.advance(key, leaves, encoded, progress, limits, first, k)
     return progress, exact
