@@ -156,6 +156,8 @@ class Condensation:
         if self.least:
             return sp.csr_array(np.linalg.pinv(self.N))
         alone = np.flatnonzero(np.count_nonzero(self.N, axis=1) == 1)
+        # Of several with the same coordinate, the one with the largest part of it.
+        alone = alone[np.argsort(-np.abs(self.N[alone]).max(axis=1), kind="stable")]
         columns = np.argmax(self.N[alone] != 0, axis=1)
         found, first = np.unique(columns, return_index=True)
         rows = alone[first]
