@@ -85,6 +85,13 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         metric = self.metric(family)
         return None if metric is None else metric.entries
 
+    def vectors(self, family: FamilyT, metric: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return a metric by the name that is declared for it; nothing where either is None."""
+        declared = self.metric(family)
+        if metric is None or declared is None:
+            return {}
+        return {declared.name: metric}
+
     def pattern(self, family: FamilyT) -> Pattern | None:
         """What is known of the linear systems of all steps; None for an algorithm that solves none."""
         return None

@@ -19,6 +19,7 @@ from ..export_c import CompiledSolver
 from ..families.quadratic_program import QP
 from ..solver import Solver
 from ..training.finish import first_try
+from .claims import Claim, ExactClaim
 from .document import (
     CertificateError,
     Document,
@@ -40,54 +41,6 @@ _REFUSED = {
     "selection": "schedules are chosen on it",
     "test": "it is kept to check certificates with",
 }
-
-
-@dataclass(frozen=True)
-class Claim:
-    """After `iterations` iterations the metric is below `tolerance` on at least `success` of all instances.
-
-    `violations` of the validation instances did not make it. A tolerance of ∞ claims nothing.
-    """
-
-    iterations: int
-    tolerance: float
-    success: float
-    violations: int
-
-    @staticmethod
-    def of(fields: Mapping[str, object]) -> "Claim":
-        """Return the claim of plain data, in which a tolerance of ∞ is None."""
-        tolerance = read_optional(fields["tolerance"], read_number)
-        return Claim(
-            iterations=read_whole(fields["iterations"]),
-            tolerance=math.inf if tolerance is None else tolerance,
-            success=read_number(fields["success"], 0, 1),
-            violations=read_whole(fields["violations"]),
-        )
-
-
-@dataclass(frozen=True)
-class ExactClaim:
-    """After `steps` steps and at most `changes` changes of the active set the point is exact on at least `success`.
-
-    `violations` of the validation instances took more changes, or more steps. Changes of ∞ claim nothing.
-    """
-
-    steps: int
-    changes: float
-    success: float
-    violations: int
-
-    @staticmethod
-    def of(fields: Mapping[str, object]) -> "ExactClaim":
-        """Return the claim of plain data, in which changes of ∞ are None."""
-        changes = read_optional(fields["changes"], read_whole)
-        return ExactClaim(
-            steps=read_whole(fields["steps"]),
-            changes=math.inf if changes is None else changes,
-            success=read_number(fields["success"], 0, 1),
-            violations=read_whole(fields["violations"]),
-        )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.condensed import Condensed, CondensedState
 from ..algorithms.residuals import Residuals
-from ..families.elimination import EliminatedQP, eliminated
+from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
 from ..families.point import Point
 from ..families.quadratic_program import QP
 
@@ -181,7 +181,7 @@ def _over_instances(like: Any) -> Any:
     return (lambda f: jax.vmap(f, in_axes=-1, out_axes=-1)) if like.ndim > 1 else (lambda f: f)
 
 
-def _make_bounds(finish: Finish, instance: Any, center: Float[Array, "v *N"]) -> _Bounds:
+def _make_bounds(finish: Finish, instance: EliminatedInstance, center: Float[Array, "v *N"]) -> _Bounds:
     """The search for the set of instances; with a proximal term, around a center."""
     e = finish.family.elimination
     cost = instance.cost - finish.delta * center
@@ -212,14 +212,23 @@ def _seed(finish: Finish, y: Float[Array, " i"]) -> _Set:
     return jax.lax.fori_loop(0, jnp.sum(named >= 0), add, empty)
 
 
-def _solve_column(H: Any, found: _Set, row: Any) -> tuple[Any, Any]:
+def _solve_column(
+    H: Float[Array, "i i"], found: _Set, row: Int[Array, ""]
+) -> tuple[Float[Array, " a"], Float[Array, ""]]:
     """K h and what is left of H_jj, for the row j that is to enter."""
     h = jnp.where(found.side != 0, H[found.rows, row], 0.0)
     w = found.K @ h
     return w, H[row, row] - h @ w
 
 
-def _enter(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -> tuple[_Set, Any]:
+def _enter(
+    H: Float[Array, "i i"],
+    found: _Set,
+    slot: Int[Array, ""],
+    row: Int[Array, ""],
+    side: Int[Array, ""],
+    wanted: Bool[Array, ""],
+) -> tuple[_Set, Bool[Array, ""]]:
     """The set with a row in an empty slot, where that is wanted and it does not depend on the others; and whether."""
     w, rest = _solve_column(H, found, row)
     take = wanted & (rest > DEPENDENT * H[row, row])
@@ -230,7 +239,7 @@ def _enter(H: Any, found: _Set, slot: Any, row: Any, side: Any, wanted: Any) -> 
     return _Set(rows, sides, found.y, K, found.changes, found.going), take
 
 
-def _leave(found: _Set, slot: Any, wanted: Any) -> _Set:
+def _leave(found: _Set, slot: Int[Array, ""], wanted: Bool[Array, ""]) -> _Set:
     """The set without the row of a slot, where that is wanted."""
     column = jnp.where(wanted, found.K[slot], 0.0)
     gone = wanted & (jnp.arange(found.rows.shape[0]) == slot)
@@ -294,7 +303,9 @@ def _pivot(finish: Finish, bounds: _Bounds, start: _Set) -> _Set:
     return jax.lax.while_loop(lambda s: s.going & (s.changes < most), change, start)
 
 
-def _refine(finish: Finish, instance: Any, found: _Set, v: Float[Array, "v *N"]) -> tuple[Any, Outcome]:
+def _refine(
+    finish: Finish, instance: EliminatedInstance, found: _Set, v: Float[Array, "v *N"]
+) -> tuple[Float[Array, "v *N"], Outcome]:
     """v and the point of the set, by steps that correct what is left of its optimality conditions, judged as a user
     would."""
     e = finish.family.elimination

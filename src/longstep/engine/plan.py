@@ -180,16 +180,13 @@ def make_plan(
         jnp.asarray(which, jnp.int32),
         len(schedule),
         guard,
-        {name: jnp.asarray(vector, family.dtype) for name, vector in _vectors(algorithm, family, schedule).items()},
+        {
+            name: jnp.asarray(vector, family.dtype)
+            for name, vector in algorithm.vectors(family, schedule.metric).items()
+        },
         None if rungs is None else rungs.ladder(family.dtype, late=ladder == "late"),
         jnp.asarray(plain) if plain.any() else None,
     )
-
-
-def _vectors(algorithm: Algorithm, family: Family, schedule: Schedule) -> dict[str, np.ndarray]:
-    """The schedule's metric by the name that the algorithm declares for it; nothing where there is none."""
-    declared = algorithm.metric(family)
-    return {} if schedule.metric is None or declared is None else {declared.name: schedule.metric}
 
 
 def _places(schedule: Schedule, rungs: "_Rungs | None") -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -225,7 +222,7 @@ def _factors(
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     require_factors(algorithm, family, len(distinct), kept)
     like = jnp.zeros((), kept)
-    vectors = _vectors(algorithm, family, schedule)
+    vectors = algorithm.vectors(family, schedule.metric)
     # A local switch: the process-wide one is the user's.
     with jax.enable_x64(True):
         exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)

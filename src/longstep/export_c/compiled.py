@@ -4,7 +4,7 @@ import ctypes
 import functools
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
@@ -24,7 +24,8 @@ from .build import NoCompilerError, build_library
 from .code import Code, write_code
 from .inputs import Inputs
 from .library import BAD_INPUT, Library, Settings, Slot, Start
-from .problem import Constrained, Generated
+from .problem import Generated
+from .vectors import Constrained
 
 _STATUS = tuple(Status)
 # The x, y and s of starts (N, …), each None where it is absent.
@@ -44,36 +45,14 @@ class Compilable(Generated, Protocol):
         """What is known of the schedule's training."""
         ...
 
-    def solve(
-        self,
-        parameter: PyTree,
-        *,
-        warm_start: "Solution | Point | None" = None,
-        eps_abs: float = 1e-4,
-        eps_rel: float = 1e-4,
-        max_iter: int = 10_000,
-        steps: int | None = None,
-        time_limit: float | None = None,
-        check_every: int = 5,
-        eps_infeasible: float | None = None,
-    ) -> Solution:
-        """Solve one instance."""
+    @property
+    def solve(self) -> Callable[..., Solution]:
+        """Solves one instance, with the options of `Solver.solve`."""
         ...
 
-    def solve_batch(
-        self,
-        parameters: PyTree,
-        *,
-        warm_start: "Solution | Point | None" = None,
-        eps_abs: float = 1e-4,
-        eps_rel: float = 1e-4,
-        max_iter: int = 10_000,
-        steps: int | None = None,
-        time_limit: float | None = None,
-        check_every: int = 5,
-        eps_infeasible: float | None = None,
-    ) -> Solution:
-        """Solve many instances."""
+    @property
+    def solve_batch(self) -> Callable[..., Solution]:
+        """Solves many instances, with the options of `Solver.solve_batch`."""
         ...
 
     def _start(self, warm: "Solution | Point", batch: tuple[int, ...]) -> Point:

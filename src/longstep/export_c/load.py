@@ -4,18 +4,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from . import emit
-from .condensation import Condensation, Vector
+from .condensation import Condensation
 from .problem import Problem
 from .products import write_map
+from .vectors import Vector
 
 
 def write_qp_load(problem: Problem, rows: np.ndarray, order: np.ndarray, precision: str) -> str:
     """Return `load`, from the parameter to q, l and u, with its tables."""
     tables, statements = _write_qp_data(problem, rows, order, "place_x[i]", precision)
-    if not problem.checks:
-        return tables + emit.fill_part("load.c", statements=statements, result="1")
-    load = emit.fill_part("load.c", statements=statements, result="admissible(work)")
-    return emit.read_part("qp_load.c") + tables + load
+    check, load = _write_checked(problem, "qp_load.c", statements)
+    return check + tables + load
 
 
 def write_condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, precision: str) -> str:
@@ -25,10 +24,8 @@ def write_condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, pr
         more_tables, more_statements = _write_affine(name, vector, precision)
         tables += more_tables
         statements += more_statements
-    if not problem.checks:
-        return tables + emit.fill_part("load.c", statements=statements, result="1")
-    load = emit.fill_part("load.c", statements=statements, result="admissible(work)")
-    return tables + emit.read_part("condensed_load.c") + load
+    check, load = _write_checked(problem, "condensed_load.c", statements)
+    return tables + check + load
 
 
 def write_conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
@@ -39,6 +36,13 @@ def write_conic_load(problem: Problem, order: np.ndarray, precision: str) -> str
         tables = ""
         statements = emit.read_part("load_plain_conic.c")
     return tables + emit.fill_part("load.c", statements=statements, result="normalize(work)")
+
+
+def _write_checked(problem: Problem, check: str, statements: str) -> tuple[str, str]:
+    """Return `admissible` from its part, empty where nothing can be wrong, and `load`, which ends in it."""
+    if not problem.checks:
+        return "", emit.fill_part("load.c", statements=statements, result="1")
+    return emit.read_part(check), emit.fill_part("load.c", statements=statements, result="admissible(work)")
 
 
 def _write_qp_data(

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Protocol, TypeAlias, TypedDict
+from typing import Protocol, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.plan import LadderUse, Plan
-from ..families.affine import Affine
 from ..families.base import Family
 from ..families.conic import Conic
 from ..families.elimination import eliminated
@@ -25,9 +24,8 @@ from ..families.parameter_range import Seen
 from ..families.quadratic_program import QP
 from ..linalg.matrix import ArrayLike2D
 from ..schedules.schedule import Schedule
-from .condensation import Condensation, Vector, condense
-
-Constrained: TypeAlias = QP | Conic
+from .condensation import Condensation, condense
+from .vectors import Constrained, Vector, map_data, stack_base
 
 # Jacobi's rotations take about 40·k³ operations.
 LARGEST_SEMIDEFINITE = 64
@@ -225,7 +223,7 @@ def _extract_common(solver: Generated, family: Constrained, working: Constrained
         "seen": solver.seen,
         "layout": family.layout,
         "tolerance": solver.algorithm.solve_tolerance,
-        "base": _stack_base(family),
+        "base": stack_base(family),
     }
 
 
@@ -254,9 +252,8 @@ def _evaluate_systems(
     # The switch is local to this thread; the process-wide one is the user's.
     with jax.enable_x64(True):
         each = [{name: jnp.asarray(values[k]) for name, values in theta.items()} for k in first]
-        if metric is not None:
-            rows = np.where(plain[first, None], 1.0, metric)
-            name = algorithm.metric(family).name
+        for name, vector in algorithm.vectors(family, metric).items():
+            rows = np.where(plain[first, None], 1.0, vector)
             each = [one | {name: jnp.asarray(row)} for one, row in zip(each, rows, strict=True)]
         shift = [np.asarray(algorithm.shift(family, one), np.float64) for one in each]
         weights = [np.asarray(algorithm.weights(family, one), np.float64) for one in each]
@@ -279,7 +276,7 @@ def _extract_qp(solver: Generated, family: QP, working: QP | None = None) -> Pro
         fixed = _clean(algorithm.free_weight * np.asarray(free.dense(), np.float64))
     scales = {"q": common["c"] * common["d"], "l": common["e"], "u": common["e"]}
     places = {"q": np.arange(family.n), "l": rows, "u": rows}
-    data, size = _map_data(family, scales, places)
+    data, size = map_data(family, scales, places)
     return Problem(
         kind="qp",
         A=_clean(E @ family.host.A[rows] @ D),
@@ -315,7 +312,7 @@ def _extract_conic(solver: Generated, family: Conic) -> Problem:
     D = sp.diags_array(common["d"])
     everything = np.arange(family.m)
     places = {"b": everything, "c": np.arange(family.n)}
-    data, size = _map_data(family, {"b": common["e"], "c": common["d"]}, places)
+    data, size = map_data(family, {"b": common["e"], "c": common["d"]}, places)
     return Problem(
         kind="conic",
         A=_clean(E @ family.host.A @ D),
@@ -353,54 +350,6 @@ def _check_cones(cones: Cones) -> None:
             f"C code is written for semidefinite cones up to order {LARGEST_SEMIDEFINITE}, this family has one of "
             f"order {largest}: its eigenvalues would take longer than all else. Use the solver from Python"
         )
-
-
-def _map_data(
-    family: Constrained, scales: dict[str, np.ndarray], places: dict[str, np.ndarray]
-) -> tuple[dict[str, Vector], int]:
-    """Return the map from the parameter to each of the data, and the size of the parameter.
-
-    Without a map the parameter is all of the data in a row.
-    """
-    if family.mapped is None:
-        parameter = _split_data({name: _base_of(family, name).size for name in scales})
-    else:
-        parameter = family.parameter
-        assert parameter is not None
-    data = {}
-    for name, scale in scales.items():
-        rows = places[name]
-        base = _base_of(family, name)
-        if family.mapped is None:
-            base = np.zeros(base.size)
-        matrix = parameter.matrices.get(name, sp.csr_array((base.size, parameter.size)))
-        data[name] = Vector(scale * base[rows], sp.csr_array(sp.diags_array(scale) @ matrix[rows]), scale)
-    return data, parameter.size
-
-
-def _split_data(lengths: dict[str, int]) -> Affine:
-    """Return the map that cuts a vector into the data, one after the other."""
-    size = sum(lengths.values())
-    matrices = {}
-    begin = 0
-    for name, length in lengths.items():
-        place = np.arange(length)
-        matrices[name] = sp.csr_array((np.ones(length), (place, begin + place)), (length, size))
-        begin += length
-    return Affine(**matrices)
-
-
-def _stack_base(family: Constrained) -> np.ndarray:
-    """Return the base values in a row, zero where there is none: an instance, for an example."""
-    return np.concatenate([_base_of(family, name) for name in family.host.values])
-
-
-def _base_of(family: Constrained, name: str) -> np.ndarray:
-    """Return the base value of one of the data, zero where there is none."""
-    value = family.host.values[name]
-    if value is not None:
-        return value
-    return np.zeros(family.n if name in ("q", "c") else family.m)
 
 
 def _clean(matrix: ArrayLike2D) -> sp.csr_array:

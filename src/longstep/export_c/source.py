@@ -9,11 +9,12 @@ import scipy.sparse as sp
 from ..cones.product import Cones
 from ..engine.finish import ACCURACY, DEPENDENT, OUTER, ROUNDING, corrections, finish_tables, most_changes
 from . import emit
-from .condensation import Condensation, Vector
+from .condensation import Condensation
 from .linear import Linear
 from .load import write_condensed_load, write_conic_load, write_qp_load
 from .problem import Problem
 from .products import write_product
+from .vectors import Vector
 
 # The least tolerance that makes sense in float; double has none.
 LEAST_EPS = {"double": 0.0, "float": 1e-6}

@@ -71,7 +71,7 @@ class Learner:
 
     def vectors(self, metric: np.ndarray | None) -> Values:
         """Return a metric by the name that the algorithm declares for it; nothing for None."""
-        return {} if metric is None or self.declared is None else {self.declared.name: metric}
+        return self.task.algorithm.vectors(self.task.family, metric)
 
     def use_metric(self, theta: Values) -> None:
         """Take all further steps with the metric of θ, or without where it has none."""

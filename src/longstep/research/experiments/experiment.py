@@ -38,7 +38,6 @@ from ..._util.plain import Json
 from ...algorithms.registry import default_algorithm
 from ...data.dataset import Split, draw
 from ...data.references import Optima
-from ...engine.solution import History
 from ...evaluation.evaluate import METRICS
 from ...evaluation.method import Method
 from ...families.base import Family
@@ -46,6 +45,7 @@ from ...families.parameter_range import Seen
 from . import methods
 from .methods import Entry, Limits, NetworkOptions
 from .parts import Part, Parts
+from .watched import Watched
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -290,7 +290,7 @@ class Experiment(ABC, Generic[F]):
         begin = perf_counter()
         method = entry.make()
         made = {"seconds": perf_counter() - begin, **_pick_record(method)}
-        watched = _Watched(method, self.family.m > 0)
+        watched = Watched(method, self.family.m > 0)
         with _redirect_c_output():
             found = evaluate(
                 watched,
@@ -361,39 +361,6 @@ class Experiment(ABC, Generic[F]):
             options = {**shared, "iterations": size.lm}
             found.append(methods.make_learned_metric(family, training, self.first(count), options, **slow))
         return found
-
-
-class _Watched:
-    """A method whose primal and dual residuals are kept beside what is evaluated: one run serves three metrics."""
-
-    def __init__(self, method: Method, constrained: bool):
-        self.method = method
-        self.family = method.family
-        self.constrained = constrained
-        self.histories: list[tuple[np.ndarray, np.ndarray]] = []
-
-    @property
-    def name(self) -> str:
-        return self.method.name
-
-    def run(self, parameters: PyTree, count: int) -> History:
-        history = self.method.run(parameters, count)
-        if self.constrained:
-            self.histories.append((np.asarray(history.primal, np.float32), np.asarray(history.dual, np.float32)))
-        return history
-
-    def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
-        return self.method.seconds(parameters, count)
-
-    def content_hash(self) -> str:
-        return self.method.content_hash()
-
-    def sides(self, count: int) -> dict[str, np.ndarray]:
-        """Return both residuals of all instances; the last chunk is padded at its end."""
-        if not self.histories:
-            return {}
-        joined = (np.concatenate(side)[:count] for side in zip(*self.histories, strict=True))
-        return dict(zip(("primal", "dual"), joined, strict=True))
 
 
 @contextmanager
