@@ -186,7 +186,8 @@ def _candidates(family: Family, trained: Training, parameters: Any) -> list[tupl
             return candidates
     usual = default_algorithm(family)
     settled = constant(usual.hyperparameters(family))
-    defaults = _keeping(replace(trained, algorithm=usual, schedule=settled, constant=settled), "the defaults")
+    untrained = replace(trained, algorithm=usual, schedule=settled, constant=settled, start=None)
+    defaults = _keeping(untrained, "the defaults")
     held = _keeping(replace(trained, schedule=trained.constant), "the best constant")
     return [
         *candidates,

@@ -16,6 +16,7 @@ from .algorithms.base import Algorithm
 from .algorithms.registry import BY_NAME
 from .cones.product import Cones
 from .engine.plan import LadderUse
+from .engine.start import LearnedStart, check_start
 from .families.affine import Affine
 from .families.base import Family
 from .families.composite import Composite
@@ -38,7 +39,7 @@ _PROXES: dict[str, type[Prox]] = {p.__name__: p for p in (Zero, L1, NonNegative,
 
 @dataclass(frozen=True)
 class Parts:
-    """What a solver is made of, and all that a file holds of it; `record` and `seen` are those of its training."""
+    """What a solver is made of, and all that a file holds of it; `record`, `seen` and `start` are its training's."""
 
     family: Family
     algorithm: Algorithm
@@ -49,6 +50,7 @@ class Parts:
     finish: int | None
     record: dict[str, Any] | None
     seen: Seen | None
+    start: LearnedStart | None
 
 
 # What a file says of a family besides its arrays; how Schedule and Cones are told is their own matter.
@@ -77,6 +79,8 @@ def save_parts(parts: Parts, path: Path) -> None:
     if parts.seen is not None:
         metadata["seen"] = parts.seen.lone
         arrays |= {f"seen.{end}": getattr(parts.seen, end) for end in _ENDS}
+    if parts.start is not None:
+        arrays |= {f"start.{name}": getattr(parts.start, name) for name in _START}
     storage.write(path, _KIND, VERSION, arrays, metadata)
 
 
@@ -133,6 +137,7 @@ def _build_parts(path: Path, family: Family, metadata: Mapping[str, Any], arrays
         _read_finish(path, metadata.get("finish")),
         record,
         _read_seen(family, metadata.get("seen"), arrays),
+        _read_start(family, algorithm.starts_from_rows, arrays),
     )
 
 
@@ -158,6 +163,21 @@ def _read_seen(family: Family, kept: float | None, arrays: Mapping[str, np.ndarr
     if "second" not in ends:
         return Seen.of_box(ends["low"], ends["high"], float(kept))
     return Seen(**ends, lone=int(kept))
+
+
+# The arrays of a start from the parameter.
+_START = ("weights", "offset", "rho", "low", "high")
+
+
+def _read_start(family: Family, starts_from_rows: bool, arrays: Mapping[str, np.ndarray]) -> LearnedStart | None:
+    found = {name: arrays[f"start.{name}"] for name in _START if f"start.{name}" in arrays}
+    if not found:
+        return None
+    if any(array.dtype != np.float64 for array in found.values()):
+        raise FileFormatError("the start in the file is not of numbers in float64")
+    start = LearnedStart(**found)
+    check_start(start, family, starts_from_rows)
+    return start
 
 
 class _Writer:

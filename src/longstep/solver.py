@@ -18,13 +18,14 @@ from .engine.finisher import Finisher, first_attempt, learned_proximal
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
+from .engine.start import LearnedStart, Predictor, check_start, read_start
 from .engine.stopping import Limits
 from .engine.walk import Attempts, walk
 from .export_c import CompiledSolver, compile_solver
 from .families.base import Family
 from .families.parameter_range import Seen
 from .families.point import Point
-from .linalg.real import real_array
+from .families.quadratic_program import QP
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 
@@ -51,6 +52,11 @@ class Learned(Protocol):
     @property
     def seen(self) -> Seen | None:
         """The range of the parameters that it was learned from."""
+        ...
+
+    @property
+    def start(self) -> LearnedStart | None:
+        """Where solves begin; None is zero."""
         ...
 
 
@@ -109,16 +115,20 @@ class Solver:
         self.family = family
         self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
+        self.start: LearnedStart | None = None
         # A schedule that is given is taken as it is, and defaults are those of the packages, which adapt rho.
         learned = isinstance(schedule, Learned)
         usual_ladder = schedule is None or learned
         if isinstance(schedule, Learned):
             self.record = schedule.record
             self.seen = schedule.seen
+            self.start = schedule.start
             algorithm = schedule.algorithm if algorithm is None else algorithm
             schedule = schedule.schedule
         self.algorithm = default_algorithm(family) if algorithm is None else algorithm
         self.algorithm.check_family(family)
+        if self.start is not None:
+            check_start(self.start, family, self.algorithm.starts_from_rows)
         hyperparameters = self.algorithm.hyperparameters(family)
         if schedule is not None and values:
             raise ValueError(f"give a schedule or constant values ({', '.join(values)}), not both")
@@ -175,7 +185,7 @@ class Solver:
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         single = self._single(parameter)
         encoded = self._take(self._encode(single), 0)
-        start = None if warm_start is None else self._start(warm_start, ())
+        start = None if warm_start is None else read_start(self.family, warm_start, ())
         ended = self._solve(encoded, start, limits, budget, clock, self._leaves)
         return make_solution(ended, clock.elapsed(), self.family.layout, single)
 
@@ -212,7 +222,7 @@ class Solver:
             chunk = batching.chunk(numbers, self.family.dtype.itemsize)
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
-        start = None if warm_start is None else self._start(warm_start, (count,))
+        start = None if warm_start is None else read_start(self.family, warm_start, (count,))
 
         def piece(index: int, width: int) -> Ended:
             # Padding with the last instance keeps the number of compiled shapes small.
@@ -237,11 +247,14 @@ class Solver:
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)
-        start = None if warm_start is None else self._start(warm_start, (self._count(parameters),))
+        start = None if warm_start is None else read_start(self.family, warm_start, (self._count(parameters),))
         encoded = self._encode(parameters)
+        first = self._first(start)
+        if start is None:
+            start = self._predict(encoded)
         wide = self.family.dtype == np.float64
         record = jitted.record_steps if wide else jitted.visit_points
-        found, safe = record(self._key, int(count), self._first(start), self._leaves, encoded, start)
+        found, safe = record(self._key, int(count), first, self._leaves, encoded, start)
         safeguarded = _flags(safe, self._count(parameters))
         if not wide:
             points = [jax.tree.map(lambda a, k=k: np.asarray(a[k]), found) for k in range(count + 1)]
@@ -271,8 +284,8 @@ class Solver:
         return kind if not len(self.schedule) else f"{kind}, {len(self.schedule)} step-varying steps"
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision, the ladder and
-        the finish: all that a solution depends on."""
+        """A SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision, the ladder,
+        the finish and the start: all that a solution depends on."""
         parts = [*self.algorithm.identity(), self.schedule.to_json(), self.safeguard]
         if self.factors is not None:
             parts += [self.factors]
@@ -280,12 +293,16 @@ class Solver:
             parts += ["ladder", self.ladder]
         if self.finish is not None:
             parts += ["finish", self.finish, self.proximal]
+        if self.start is not None:
+            parts += ["start", self.start.content_hash()]
         return content_hash(self.family.content_hash(), tuple(parts))
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.saving`."""
         how = (self.safeguard, self.factors, self.ladder, self.finish)
-        save_parts(Parts(self.family, self.algorithm, self.schedule, *how, self.record, self.seen), Path(path))
+        save_parts(
+            Parts(self.family, self.algorithm, self.schedule, *how, self.record, self.seen, self.start), Path(path)
+        )
 
     @staticmethod
     def load(path: "str | Path", *, family: Family | None = None) -> "Solver":
@@ -299,6 +316,7 @@ class Solver:
         )
         solver.record = parts.record
         solver.seen = parts.seen
+        solver.start = parts.start
         solver.proximal = learned_proximal(parts.record)
         return solver
 
@@ -325,6 +343,16 @@ class Solver:
     def _everywhere(self) -> tuple:
         return batching.everywhere(self._leaves)
 
+    @functools.cached_property
+    def _predictor(self) -> Predictor:
+        assert isinstance(self.family, QP)
+        assert self.start is not None
+        return Predictor(self.family, self.start)
+
+    def _predict(self, encoded: Any) -> Point | None:
+        """Where instances without a warm start begin; None is zero."""
+        return None if self.start is None else self._predictor(encoded)
+
     def _first(self, start: Point | None) -> int:
         return 0 if start is None or self.schedule.warm else len(self.schedule)
 
@@ -334,29 +362,13 @@ class Solver:
         number = self.family.dtype.type
         return Limits(number(eps_abs), number(eps_rel), number(eps), np.int32(check_every))
 
-    def _start(self, warm: "Solution | Point", batch: tuple[int, ...]) -> Point:
-        """A warm start as columns, checked."""
-        m = self.family.m
-        if not isinstance(warm, Solution | Point):
-            raise TypeError(f"a warm start is a Solution or a Point(x, y, s), got {type(warm).__name__}")
-
-        def convert(name: str, value: Any, rows: int) -> Any:
-            if value is None:
-                return None
-            array = real_array(f"{name} of the warm start", value)
-            if array.shape != (*batch, rows):
-                raise ValueError(f"{name} of the warm start must have shape {(*batch, rows)}, got {array.shape}")
-            if not np.isfinite(array).all():
-                raise ValueError(f"{name} of the warm start has NaN or infinite entries")
-            return np.ascontiguousarray(np.moveaxis(array, -1, 0), self.family.dtype)
-
-        x = convert("x", warm.x, self.family.n)
-        return Point(x, convert("y", warm.y, m), convert("s", warm.s, m))
-
     def _solve(
         self, encoded: Any, start: Point | None, limits: Limits, budget: Budget, clock: Clock, leaves: tuple
     ) -> Ended:
         first = self._first(start)
+        is_warm = start is not None
+        if start is None:
+            start = self._predict(encoded)
         max_iter = budget.max_iter
         exact = None
         if budget.fixed:
@@ -364,7 +376,7 @@ class Solver:
         elif clock.limit is None and self.finish is None:
             progress, point = jitted.solve_until(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            attempts = None if self.finish is None else Attempts(self._make_finisher(), self.finish, start is not None)
+            attempts = None if self.finish is None else Attempts(self._make_finisher(), self.finish, is_warm)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extract_best(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter

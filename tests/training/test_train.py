@@ -420,7 +420,7 @@ def test_a_killed_training_goes_on_bit_for_bit(tmp_path):
         ({"learn": []}, "learn names no hyperparameter"),
         ({"learn": "alpha", "fixed": {"alpha": 1.0}}, "alpha is to be learned and fixed at once"),
         ({"fixed": {"alpha": 3.0}}, r"alpha = 3.0 cannot be held: it must lie in \[0.001"),
-        ({"start": "warm"}, "start must be 'zero', 'previous' or a function"),
+        ({"start": "warm"}, "start must be 'zero', 'parameter', 'previous' or"),
         ({"algorithm": ls.SCS()}, "SCS solves Conic families, not QP"),
         ({"factorizations": 0}, "factorizations must be a whole number"),
     ],

@@ -35,6 +35,8 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     """
 
     family_type: ClassVar[type[Family]]
+    # Whether the values and multipliers of the inequalities are all that a start is.
+    starts_from_rows: ClassVar[bool] = False
     eps_infeasible: ClassVar[float] = 0.0
     # What an instance must have for the iterates to converge.
     converges_on: ClassVar[str] = "an optimum"

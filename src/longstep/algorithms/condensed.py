@@ -45,6 +45,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     """
 
     family_type: ClassVar[type[Family]] = QP
+    starts_from_rows: ClassVar[bool] = True
     eps_infeasible: ClassVar[float] = QPMethod.eps_infeasible
     theorem: ClassVar[str | None] = (
         "ADMM with constant positive penalties and relaxation in (0, 2) converges to an optimal primal-dual pair, on "

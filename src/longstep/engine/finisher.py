@@ -88,12 +88,29 @@ def finish_cost(family: Family, solution: Solution) -> np.ndarray:
         return np.maximum(changes, 0) * (family.n + family.m) / 3
     kinds = family.host.kinds
     inequality = ~(kinds.equality | kinds.is_free)
-    rows = int(inequality.sum())
-    free = family.n - int(kinds.equality.sum())
     active = np.count_nonzero(np.asarray(solution.y)[..., inequality], axis=-1)
+    return np.where(changes < 0, 0.0, changes_cost(family, changes, active))
+
+
+def changes_cost(family: QP, changes: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """How many steps cost as much as so many changes of an active set that begins with so many rows."""
+    rows, step = _count_operations(family)
     change = 6 * active**2 + 2 * rows * active + 2 * rows
-    step = 2 * free**2 + 4 * rows * free
-    return np.where(changes < 0, 0.0, (changes + active / 3) * change / step)
+    return (changes + active / 3) * change / step
+
+
+def product_cost(family: QP, size: int) -> float:
+    """How many steps cost as much as a product of a vector of this size with a dense row for every inequality."""
+    rows, step = _count_operations(family)
+    return 2 * rows * size / step
+
+
+def _count_operations(family: QP) -> tuple[int, int]:
+    """How many inequalities a QP has, and how many operations a condensed step takes."""
+    kinds = family.host.kinds
+    rows = int((~(kinds.equality | kinds.is_free)).sum())
+    free = family.n - int(kinds.equality.sum())
+    return rows, 2 * free**2 + 4 * rows * free
 
 
 class Finisher:

@@ -64,6 +64,7 @@ class _Single(Generated):
         self.algorithm = solver.algorithm
         self.schedule = solver.schedule
         self.seen = solver.seen
+        self.start = solver.start
         self.ladder = solver.ladder
         self._solver = solver
         self.finish = None
@@ -195,6 +196,8 @@ def _measure_condensed(problem: Problem, c: Condensation, width: int, spare_vect
     reals = (n + 2 * rows) + (n + free + inner) + state + past + (free + 2 * inner + n + rows) + scratch + 2 * 9 + 12
     reals += 5 * (problem.rungs is not None)
     integers = 10 + 2 * (problem.rungs is not None)
+    if problem.start is not None:
+        reals += problem.size
     kept = (problem.n + 2 * max(problem.constraints, 1) + 3) * width + 4 * 4
     if problem.finish is not None:
         slots = emit.pad_length(c.slots, width)

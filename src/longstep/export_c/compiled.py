@@ -18,6 +18,7 @@ from ..algorithms.base import Algorithm
 from ..engine.budget import Budget, Clock, check_tolerances
 from ..engine.measure import Measure
 from ..engine.solution import INFEASIBLE, History, Solution, Status
+from ..engine.start import read_start
 from ..families.point import Point
 from ..schedules.schedule import Schedule
 from .build import NoCompilerError, build_library
@@ -53,10 +54,6 @@ class Compilable(Generated, Protocol):
     @property
     def solve_batch(self) -> Callable[..., Solution]:
         """Solves many instances, with the options of `Solver.solve_batch`."""
-        ...
-
-    def _start(self, warm: "Solution | Point", batch: tuple[int, ...]) -> Point:
-        """Return a warm start as columns, checked."""
         ...
 
 
@@ -173,7 +170,7 @@ class CompiledSolver:
             at = None
             if warm_start is not None:
                 # What is odd is refused by the solver, or made into what it means.
-                at = slot.load_start(warm_start) or slot.load_start(self.solver._start(warm_start, ()))
+                at = slot.load_start(warm_start) or slot.load_start(read_start(self.family, warm_start, ()))
             if time_limit is None:
                 self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, at, slot.result_at)
             else:
@@ -285,7 +282,7 @@ class CompiledSolver:
         """Return the starts of a batch in this precision, checked by the solver."""
         if warm is None:
             return None, None, None
-        point = self.solver._start(warm, (count,))
+        point = read_start(self.family, warm, (count,))
         dtype = self.library.dtype
         # The solver has instances on the last axis.
         parts = (point.x, point.y, point.s)

@@ -14,6 +14,7 @@ _TYPES = {"qp": "qp.h", "condensed": "condensed.h", "conic": "conic.h"}
 def write_header(problem: Problem, precision: str, least_eps: float, spare: bool) -> str:
     """Return the header with the prefix `longstep`; `spare` says that steps keep a right-hand side."""
     features = {"LADDER": problem.rungs is not None, "FINISH": problem.finish is not None}
+    features["PREDICTED"] = problem.start is not None
     form, parameter = _describe(problem)
     return emit.fill_part(
         "header.h",

@@ -16,6 +16,7 @@ from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.plan import LadderUse, Plan
+from ..engine.start import LearnedStart
 from ..families.base import Family
 from ..families.conic import Conic
 from ..families.elimination import eliminated
@@ -42,6 +43,7 @@ class Generated(Protocol):
     finish: int | None
     proximal: float
     seen: Seen | None
+    start: LearnedStart | None
 
     def content_hash(self) -> str:
         """Return a hash, equal exactly for solvers that give the same iterates."""
@@ -114,6 +116,7 @@ class Problem:
     condensed: Condensation | None = None
     finish: int | None = None
     proximal: float = 0.0
+    start: LearnedStart | None = None
 
     def gram(self, g: int) -> sp.csr_array:
         """Return the matrix that the steps with factor g solve with."""
@@ -298,9 +301,8 @@ def _extract_condensed(solver: Generated, family: QP) -> Problem:
     """Return the program in all its unknowns and rows, for checks, with the coordinates that steps are taken in."""
     whole = _extract_qp(solver, family, eliminated(family))
     made = condense(whole)
-    return dataclasses.replace(
-        whole, kind="condensed", fixed=None, condensed=made, finish=solver.finish, proximal=solver.proximal
-    )
+    finish = {"finish": solver.finish, "proximal": solver.proximal}
+    return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=made, start=solver.start, **finish)
 
 
 def _extract_conic(solver: Generated, family: Conic) -> Problem:

@@ -118,6 +118,7 @@ def list_features(problem: Problem) -> dict[str, bool]:
         "LADDER": problem.rungs is not None,
         "CONDENSED": problem.condensed is not None,
         "FINISH": problem.finish is not None,
+        "PREDICTED": problem.start is not None,
     }
 
 
@@ -125,7 +126,12 @@ def _order_metric(problem: Problem, order: np.ndarray) -> np.ndarray:
     """Return the places of the metric's entries in the order of the rows that have penalties."""
     if problem.condensed is None:
         return _order_rows(problem)
-    return np.searchsorted(np.flatnonzero(~problem.equality), problem.condensed.reorder(order).inner)
+    return _order_inner(problem, problem.condensed.reorder(order))
+
+
+def _order_inner(problem: Problem, c: Condensation) -> np.ndarray:
+    """Return the places, among the inequalities, of those of a condensation."""
+    return np.searchsorted(np.flatnonzero(~problem.equality), c.inner)
 
 
 def _write_metric(problem: Problem, order: np.ndarray, precision: str) -> list[str]:
@@ -250,7 +256,24 @@ def _write_condensed(problem: Problem, c: Condensation, linear: Linear, precisio
         _write_back(c, precision),
         _write_free_rows(problem, precision),
         write_condensed_load(problem, c, rows, precision),
+        *_write_start(problem, c, precision),
         *_write_finish(problem, c, precision),
+    ]
+
+
+def _write_start(problem: Problem, c: Condensation, precision: str) -> list[str]:
+    """Return the map from the parameter to where solves begin, in equilibrated units; [] where that is zero."""
+    start = problem.start
+    if start is None:
+        return []
+    at = _order_inner(problem, c)
+    e = problem.e[c.inner]
+    return [
+        write_product("multiply_start", sp.csr_array(e[:, None] * start.weights[at]), precision),
+        emit.reals("start_offset", e * start.offset[at], precision),
+        emit.reals("start_rho", start.rho[at] * problem.c / e**2, precision),
+        emit.reals("start_low", start.low, precision),
+        emit.reals("start_high", start.high, precision),
     ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..algorithms.base import State
 from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive
@@ -96,7 +97,7 @@ def constant_errors(
     program: Program,
     states: State,
     blocks: int,
-    values: dict[str, float],
+    values: Mapping[str, ArrayLike],
     give_up: Callable[[list[float]], bool],
     tail: float,
     floor: float = -np.inf,

@@ -70,7 +70,7 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
     optimum = None if optima is None else _columns(family, optima)
     value = None if optima is None else jnp.asarray(optima.value, family.dtype)
     keep = np.arange(len(split))
-    if start is None or start == "zero":
+    if start is None or start in ("zero", "parameter"):
         begin = None
     elif start == "previous":
         # The first instance has no one before it.
@@ -84,7 +84,9 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
         if sizes != {len(split)}:
             raise ValueError(f"start must give one point per instance, {len(split)} of them, got {sizes}")
     else:
-        raise ValueError(f"start must be 'zero', 'previous' or a function of the parameters, got {start!r}")
+        raise ValueError(
+            f"start must be 'zero', 'parameter', 'previous' or a function of the parameters, got {start!r}"
+        )
     if len(keep) < len(split):
         parameters = family.select(parameters, keep)
         optimum, value = take_columns((optimum, value), keep)

@@ -40,7 +40,7 @@ class Learner:
         self.declared = task.algorithm.metric(task.family)
         self.metric: np.ndarray | None = None
         self.memory_pieces = 1
-        self._optimum = optimum
+        self.optimum = optimum
         self._programs: dict[int, Program] = {}
         self._rough: dict[int, Program] = {}
 
@@ -119,9 +119,9 @@ class Learner:
         """Where the stress test starts: every other instance where all of them began, as if nothing had worked so far,
         the rest at the optimum of another instance or, if that is not known, at its state."""
         program = self.usual
-        source = states if self._optimum is None else self._optimum
+        source = states if self.optimum is None else self.optimum
         other = jax.tree.map(lambda a: np.roll(a, 1, axis=-1) if np.ndim(a) else a, source)
-        other = other if self._optimum is None else program.start(other)
+        other = other if self.optimum is None else program.start(other)
         odd = np.arange(program.size) % 2 == 1
         return jax.tree.map(lambda a, b: np.where(odd, a, b) if np.ndim(a) else a, self.start(), other)
 

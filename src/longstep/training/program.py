@@ -89,6 +89,13 @@ class Program:
         factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
         return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
 
+    def visit_signs(self, values: Mapping[str, ArrayLike], states: State, count: int) -> Int[np.ndarray, "steps m N"]:
+        """Return the signs of the multipliers after 0, 1, …, `count` steps with constant θ."""
+        whole = self._whole
+        theta = self._arrays(values)
+        factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
+        return np.asarray(_visit_signs(whole.key, count, whole.leaves, theta, factors, states))
+
     def start(self, start: Point | None) -> State:
         """The states at a start (columns in the user's units, or None for zero)."""
         return _start(self._whole.key, self._whole.leaves, start)
@@ -341,9 +348,27 @@ def _stay(
     key: Key[Task], count: int, leaves: tuple, theta: Theta, factors: LinearSystem | None, state: State
 ) -> tuple[State, Errors]:
     task = key.unflatten(leaves)
+    end, _, _ = steps(_hold(task, theta, factors), state, count, 0, lambda s: ())
+    return end, task.errors(end)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _visit_signs(
+    key: Key[Task], count: int, leaves: tuple, theta: Theta, factors: LinearSystem | None, state: State
+) -> Int[Array, "steps m N"]:
+    problem = _hold(key.unflatten(leaves), theta, factors)
+
+    def read(state: State) -> Int[Array, "m N"]:
+        y = problem.algorithm.extract(problem.family, problem.instance, state).y
+        assert y is not None
+        return jnp.sign(y).astype(jnp.int8)
+
+    return steps(problem, state, count, 0, read)[1]
+
+
+def _hold(task: Task, theta: Theta, factors: LinearSystem | None) -> Problem:
+    """Return the problem in which all steps have the same θ."""
     theta, vectors = separate_vectors(task, theta)
     held = {name: value[None] for name, value in theta.items()}
     plan = Plan(held, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)
-    problem = Problem(task.algorithm, task.family, plan, task.instance)
-    end, _, _ = steps(problem, state, count, 0, lambda s: ())
-    return end, task.errors(end)
+    return Problem(task.algorithm, task.family, plan, task.instance)

@@ -110,9 +110,24 @@ class Recipe:
     # Stands for a logarithm that overflowed: worse than any that did not, and finite, as a line search wants it.
     overflow: Positive = 1e4
 
+    # ── The start from the parameter ──
+    # Ridges that are tried, for each instance and features of variance 1, on so many folds in the order of the data: in
+    # data of one time neighbours are alike, and would tell on each other.
+    start_ridges: tuple[Positive, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0)
+    start_folds: Count = 5
+    # Multipliers below this part of the largest, and values that vary by less, are noise of the references.
+    start_active: Share = 1e-5
+    # One instance of so many begins at zero in training, for those of which nothing good is predicted.
+    start_zero: Count = 5
+    # The map may have so many entries, and is kept where a solve with the constant then costs less than this part; the
+    # finish comes after so many steps at most.
+    start_entries: Count = 10_000_000
+    start_gain: Share = 0.97
+    start_steps: Count = 30
+
     # ── The finish ──
     # It is tried after so many steps, on so many instances at most; only where it succeeds on this share of them.
-    finish_marks: tuple[Size, ...] = (0, 3, 5, 10, 15, 20, 30, 50)
+    finish_marks: tuple[Size, ...] = (0, 1, 3, 5, 10, 15, 20, 30, 50)
     finish_instances: Count = 100
     finish_share: Share = 0.9
     # Proximal terms that are tried where P is singular, as parts of its largest eigenvalue, the usual one first; of

@@ -11,6 +11,7 @@ from .._util.storage import JsonObject
 from .._util.versions import versions
 from ..algorithms.base import Algorithm
 from ..data.dataset import Split
+from ..engine.start import LearnedStart
 from ..families.base import Family
 from ..families.parameter_range import Seen
 from ..schedules.schedule import Schedule, check_schedule
@@ -19,7 +20,7 @@ from .select import Choice, Comparison
 from .settings import Learned, Settings
 
 # Part of every cache key: raise it when the code gives another schedule for the same settings and recipe.
-_VERSION = 4
+_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Training:
 
     `kept` says in words what the schedule is: the learned one, a part of it, or the best constant, whichever is better
     at every block's end. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, recipe,
-    seed, versions, and the hashes of family and data. `Solver(family, training)` solves with it and keeps the record
-    and what was `seen` of the parameters.
+    seed, versions, and the hashes of family and data. `start` is where solves begin, None for zero.
+    `Solver(family, training)` solves with it and keeps the record and what was `seen` of the parameters.
     """
 
     schedule: Schedule
@@ -39,6 +40,7 @@ class Training:
     kept: str
     record: JsonObject
     seen: Seen | None = None
+    start: LearnedStart | None = None
 
     @property
     def seconds(self) -> float:
@@ -46,16 +48,18 @@ class Training:
         return float(self.record["seconds"])
 
     def to_json(self) -> JsonObject:
-        """All of it but the algorithm and what was seen, as plain JSON."""
+        """All of it but the algorithm, the start and what was seen, as plain JSON."""
         return {"schedule": self.schedule.to_json(), "constant": self.constant.to_json(), "record": self.record}
 
     @staticmethod
-    def from_json(document: JsonObject, algorithm: Algorithm, seen: Seen | None) -> "Training":
+    def from_json(
+        document: JsonObject, algorithm: Algorithm, seen: Seen | None, start: LearnedStart | None = None
+    ) -> "Training":
         """The inverse of `to_json`."""
         record = document["record"]
         comparison = Comparison.from_json(record["comparison"])
         schedule, constant = (Schedule.from_json(document[name]) for name in ("schedule", "constant"))
-        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen)
+        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen, start)
 
     @override
     def __repr__(self) -> str:

@@ -35,6 +35,7 @@ class Settings:
     factorizations: int | None = None
     joint: bool | None = None
     metric: bool = True
+    start: str = "zero"
     seed: int = 0
 
     def groups(self, count: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
@@ -32,6 +33,7 @@ from .recipe import DEFAULT, Recipe
 from .record import About, Training
 from .select import Walk, select
 from .settings import Learned, Settings, check_count, check_fixed, check_learn, choose_effort
+from .start import Prediction, fit_start, pays
 from .steady import learn_steady
 
 # What hears of every new best loss: the part, the loss, the seconds so far.
@@ -73,9 +75,11 @@ def train(
     blocks end lower and are of no use before their end; `block=(10, 20)` learns 10 steps, then 20 at a time.
 
     `loss` is `distance` (needs optima), `metric` (needs none for constrained problems), `both`, or a `Loss`. By default
-    it is `metric`. `start` is where solves will begin: zero, `"previous"` for the optimum of the instance before
-    (a controller's warm start), or a function from the parameters to a Point (leading axis: instances); the schedule is
-    then marked `warm`. `learn` names the hyperparameters to learn, the others stay at the best constant; `fixed` gives
+    it is `metric`. `start` is where solves will begin: `"zero"`; `"parameter"` for what an affine map of the parameter
+    predicts, learned from the optima, with which solves then begin by themselves; `"previous"` for the optimum of the
+    instance before (a controller's warm start), or a function from the parameters to a Point (leading axis: instances),
+    and the schedule is then marked `warm`. By default it is the parameter where that is known to pay, or zero. `learn`
+    names the hyperparameters to learn, the others stay at the best constant; `fixed` gives
     some a value. Of several algorithms, each gets its best constant and metric, and the schedule is learned for the one
     whose errors fall lowest, the first where they are alike. `factorizations` limits how many distinct ones a schedule
     needs, the steady state's included.
@@ -138,9 +142,12 @@ def train(
             factorizations=None if factorizations is None else check_count("factorizations", factorizations),
             joint=joint,
             metric=bool(metric),
+            start=_name_start(start),
             seed=int(seed),
         )
         about = About(family, algorithm, settings, split)
+        if start == "parameter" and not algorithm.starts_from_rows:
+            raise ValueError(f'start="parameter" is for QPs in the condensed form, not for {type(algorithm).__name__}')
         with one_blas_thread():
             exact = closed_form(family, algorithm, source, start, settings)
         if exact is not None:
@@ -216,11 +223,14 @@ class _Course:
         instances = self.instances
         learner = self.learner
         journal = self.journal
-        if journal.checkpoint.result is not None:
-            return Training.from_json(journal.checkpoint.result, about.algorithm, about.seen)
+        if (result := journal.checkpoint.result) is not None:
+            prediction = self._fit_start() if result["record"]["start"] == "parameter" else None
+            start = None if prediction is None else prediction.start
+            return Training.from_json(result, about.algorithm, about.seen, start)
         if self.begun is None:
             self.begin()
         assert self.begun is not None
+        prediction = self._predict(*self.begun)
         since = perf_counter()
         settings = learner.settings
         with one_blas_thread(), journal.showing(len(settings.lengths) + 1 + bool(settings.joint)):
@@ -236,12 +246,54 @@ class _Course:
             instances=instances.count,
             dtype=str(instances.task.family.dtype),
             gradient_pieces=learner.memory_pieces,
+            start=_record_start(settings.start, prediction),
         )
+        if prediction is not None:
+            training = replace(training, start=prediction.start)
         journal.say("when to finish")
         assert about.split is not None
         training.record.update(learn_finish(about.family, training, about.split.parameters, settings.recipe))
         journal.checkpoint.finish(training.to_json())
         return training
+
+    def _fit_start(self) -> Prediction | None:
+        """Return the start that the optima predict."""
+        split = self.about.split
+        assert split is not None
+        return fit_start(self.instances, split, self.learner.recipe)
+
+    def _predict(self, constant: Learned, metric: Learned | None) -> Prediction | None:
+        """Let solves begin where the parameter says, if that is wanted or pays."""
+        wanted = self.learner.settings.start
+        if wanted not in ("parameter", "best"):
+            return None
+        prediction = self._fit_start()
+        if prediction is None:
+            if wanted == "parameter":
+                raise ValueError(
+                    'start="parameter" is for QPs with a parameter map and inequalities, in the condensed form, with '
+                    f"optima of at least {2 * self.learner.recipe.start_folds} instances"
+                )
+            return None
+        theta = (constant if metric is None else metric).theta
+        if wanted == "best" and not pays(self.learner, theta, prediction.points):
+            return None
+        self.learner.begin = prediction.points
+        return prediction
+
+
+def _name_start(start: Start) -> str:
+    """Return what is said of a start in the record: its name, `best` for the default and `given` for a function."""
+    if start is None:
+        return "best"
+    return "given" if callable(start) else str(start)
+
+
+def _record_start(wanted: str, prediction: Prediction | None) -> str:
+    """Return where solves begin, by its name in `train`."""
+    if prediction is not None:
+        return "parameter"
+    return "zero" if wanted == "best" else wanted
 
 
 def _learn(

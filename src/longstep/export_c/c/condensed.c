@@ -432,6 +432,23 @@ void longstep_ray(const longstep_workspace *work, real *x, real *y)
     for (int32_t i = 0; i < ROWS; ++i) y[place_row[i]] = work->past.previous.ray_y[i] * e_over_c[i];
 }
 
+#if PREDICTED
+/* Values and multipliers of the inequalities that training's optima predict from the parameter, complementary. */
+static void predict(longstep_workspace *work, const real *parameter)
+{
+    longstep_state *const state = &work->state;
+    const real *restrict l = work->l + EQUALITIES, *restrict u = work->u + EQUALITIES;
+    real *restrict guess = work->rows, *restrict near = work->near;
+    for (int32_t i = 0; i < LONGSTEP_PARAMETERS; ++i) near[i] = clip(parameter[i], start_low[i], start_high[i]);
+    multiply_start(near, guess);
+    for (int32_t i = 0; i < INNER; ++i) {
+        const real total = guess[i] + start_offset[i];
+        state->z[i] = clip(total, l[i], u[i]);
+        state->y[i] = start_rho[i] * (total - state->z[i]);
+    }
+}
+#endif
+
 static void start_from(longstep_workspace *work, const longstep_start *start)
 {
     longstep_state *const state = &work->state;

@@ -48,6 +48,9 @@ typedef struct {
     longstep_real fallen, mark;
     longstep_real split[3];
 #endif
+#if PREDICTED
+    longstep_real near[LONGSTEP_PARAMETERS];
+#endif
 #if FINISH
     longstep_finish_space finish;
 #endif

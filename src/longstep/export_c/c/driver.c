@@ -257,6 +257,9 @@ static longstep_status prepare(longstep_workspace *work, const longstep_settings
     }
     if (!load(work, parameter)) return LONGSTEP_BAD_INPUT;
     start_from(work, start);
+#if PREDICTED
+    if (start == NULL) predict(work, parameter);
+#endif
     work->status = LONGSTEP_RUNNING;
     return LONGSTEP_RUNNING;
 }
