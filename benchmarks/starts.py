@@ -2,10 +2,10 @@
 
     python benchmarks/starts.py [--families quadcopter …] [--instances 100] [--seed 7] [--problems FILE]
 
-FILE is as for `designs.py`. Counts are steps from which on the error, max(primal, dual) residual in the 2-norm, stays at
-most 1e-1 … 1e-6: of the geometric mean and of the 95% quantile over 200 instances that were not trained on. Then what
-`solve` costs to 1e-6, in steps, a change of the finish counted as the steps that cost as much: mean, 95%, worst; how
-many are exact, and after how many steps the finish is tried.
+FILE is as for `designs.py`. Counts are steps from which on the error, max(primal, dual) residual in the 2-norm, stays
+at most 1e-1 … 1e-6: of the geometric mean and of the 95% quantile over 200 instances that were not trained on. Then
+what `solve` costs to 1e-6, in steps, a change of the finish counted as the steps that cost as much: mean, 95%, worst;
+how many are exact, and after how many steps the finish is tried.
 """
 
 import argparse
