@@ -14,16 +14,20 @@ from .algorithms.base import Algorithm
 from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
+from .engine.finish import Finish
 from .engine.finisher import Finisher, first_attempt, learned_proximal
+from .engine.function import Function
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
 from .engine.stopping import Limits
+from .engine.traced import TracedSolve
 from .engine.walk import Attempts, walk
 from .export_c import CompiledSolver, compile_solver
 from .families.base import Family
 from .families.parameter_range import Seen
 from .families.point import Point
+from .families.quadratic_program import QP
 from .linalg.real import real_array
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
@@ -225,6 +229,33 @@ class Solver:
         parts = batching.run(piece, pieces)
         kept = [min(width, count - index) for index, width in pieces]
         return make_solution(join_pieces(parts, kept), clock.elapsed(), self.family.layout, parameters)
+
+    def function(
+        self,
+        *,
+        eps_abs: float = 1e-4,
+        eps_rel: float = 1e-4,
+        max_iter: int = 10_000,
+        steps: int | None = None,
+        check_every: int = 5,
+        eps_infeasible: float | None = None,
+    ) -> Function:
+        """Make a pure function of JAX that solves one instance, to be used under `jit`, `vmap`, `grad` and in `scan`.
+
+        It takes what `solve` takes, or the named values as keywords, and returns a `TracedSolution`. Names and shapes
+        are refused as there; values cannot be checked while JAX traces, and show in the status. Under `vmap` instances
+        run as columns, as in `solve_batch`. Derivatives are those of the solution itself, by its conditions of
+        optimality (`longstep.engine.derivative`), in forward and reverse mode; they are as good as the point is, so
+        ask for small tolerances, or have a finish. The finish of cone programs runs on the host and is left out.
+        """
+        require_jax()
+        limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
+        budget = Budget(max_iter, steps, None)
+        finish = None
+        if self.finish is not None and isinstance(self._working, QP):
+            finish = Finish.of(self._working, self.proximal)
+        solve = TracedSolve(self._key, self._leaves, limits, budget, finish, self.finish or 0)
+        return Function(self.family, solve)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
         """Residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).

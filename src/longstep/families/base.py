@@ -52,6 +52,14 @@ class Family(eqx.Module, Generic[InstanceT]):
     def decode(self, encoded: Encoded) -> InstanceT:
         """The working instances of encoded parameters; pure, so that it can run inside jit."""
 
+    @abstractmethod
+    def trace(self, parameter: Parameters) -> Encoded:
+        """One parameter, encoded, of arrays that JAX may be tracing: names and shapes are checked, values are not."""
+
+    def stack(self, leading: Encoded) -> Encoded:
+        """What `trace` gives for several instances, on the leading axis of all arrays, as `encode` has it."""
+        return jax.tree.map(lambda a: jnp.moveaxis(a, 0, -1), leading)
+
     @property
     def decodes_freely(self) -> bool:
         """Whether decoding is so cheap that every step may do it anew."""

@@ -14,6 +14,7 @@ from .base import Encoded, Parameters, checked, columns, optional_vector, resolv
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
+from .traced import trace_data, trace_vector
 
 
 class ConicInstance(eqx.Module):
@@ -106,6 +107,16 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
             "b": columns(np.asarray(s.e, np.float64) * data["b"], self.dtype),
             "c": columns(np.asarray(s.d, np.float64) * data["c"], self.dtype),
         }
+
+    @override
+    def trace(self, parameter: Parameters) -> Array | dict[str, Array]:
+        values = self.host.values
+        vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
+        if vector is not None:
+            return vector
+        data = trace_data(parameter, values, {"b": self.m, "c": self.n}, self.dtype)
+        s = self.matrices.scaling
+        return {"b": s.e * data["b"], "c": s.d * data["c"]}
 
     @override
     def decode(self, encoded: Encoded) -> ConicInstance:

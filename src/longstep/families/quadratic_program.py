@@ -14,6 +14,7 @@ from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vect
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
+from .traced import trace_data, trace_vector
 
 
 class QPInstance(eqx.Module):
@@ -172,6 +173,21 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
             l=columns(e * data["l"][:, rows], self.dtype),
             u=columns(e * data["u"][:, rows], self.dtype),
         )
+
+    @override
+    def trace(self, parameter: Parameters) -> Array | QPInstance:
+        values = self.host.values
+        vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
+        if vector is not None:
+            return vector
+        data = trace_data(parameter, values, {"q": self.n, "l": self.m, "u": self.m}, self.dtype)
+        s = self.matrices.scaling
+        rows = self.host.kinds.bounded
+        l = data["l"][rows]
+        u = data["u"][rows]
+        l = jnp.where(l >= INFINITY, jnp.inf, jnp.where(l <= -INFINITY, -jnp.inf, l))
+        u = jnp.where(u >= INFINITY, jnp.inf, jnp.where(u <= -INFINITY, -jnp.inf, u))
+        return QPInstance(s.c * s.d * data["q"], s.e * l, s.e * u)
 
     @override
     def decode(self, encoded: Encoded) -> QPInstance:

@@ -36,6 +36,7 @@ from .base import (
     resolve_dtype,
     spectrum,
 )
+from .traced import trace_data, trace_vector
 
 
 class Differentiable(Family[InstanceT]):
@@ -142,6 +143,18 @@ class Smooth(Differentiable[SmoothInstance]):
             return checked(name, array, array.shape).astype(self.dtype)
 
         return SmoothInstance(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
+
+    @override
+    def trace(self, parameter: Parameters) -> SmoothInstance:
+        def convert(leaf: Array) -> Array:
+            array = jnp.asarray(leaf)
+            return array.astype(self.dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+        return SmoothInstance(jax.tree.map(convert, plain(parameter)), stacked=False)
+
+    @override
+    def stack(self, leading: SmoothInstance) -> SmoothInstance:
+        return SmoothInstance(leading.x, True, leading.lipschitz)
 
     @override
     def count(self, parameters: Parameters) -> int:
@@ -292,6 +305,14 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         if self.mapped is not None and self.parameter is not None and not is_named(parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         return QuadraticInstance(columns(self.data(parameters)["q"], self.dtype))
+
+    @override
+    def trace(self, parameter: Parameters) -> Array | QuadraticInstance:
+        base = {"q": self.host.q}
+        vector = trace_vector(parameter, self.parameter, self.mapped, None, base, self.dtype)
+        if vector is not None:
+            return vector
+        return QuadraticInstance(**trace_data(parameter, base, {"q": self.n}, self.dtype))
 
     @override
     def decode(self, encoded: Encoded) -> QuadraticInstance:
