@@ -160,6 +160,13 @@ class Family(eqx.Module, Generic[InstanceT]):
 class NamedFamily(Family[InstanceT]):
     """A family whose instances have named data (q, l, u; b, c), given directly or by a parameter map."""
 
+    parameter: eqx.AbstractVar[Affine | None]
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """How many entries the data of an instance have, by name."""
+
     @override
     def single(self, parameter: Parameters) -> Parameters:
         return [parameter] if isinstance(parameter, Mapping) else real_array("the parameter", parameter)[None]

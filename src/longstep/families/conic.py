@@ -74,7 +74,7 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
             raise ValueError(f"the cones take {cones.size} rows but A has {self.m}: {cones!r}")
         values = {"b": optional_vector("b", b, self.m), "c": optional_vector("c", c, self.n)}
         if parameter is not None:
-            parameter.check({"b": self.m, "c": self.n})
+            parameter.check(self.sizes)
         self.parameter = parameter
         check_layout(layout, self.n, parameter)
         self.host = Host(square, rows, values, bool(equilibrate), layout=layout)
@@ -88,6 +88,11 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
             rows={"b": everything, "c": np.arange(self.n)},
             dtype=self.dtype,
         )
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"b": self.m, "c": self.n}
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked b (N, m) and c (N, n) of N parameters, in the user's units."""
@@ -114,7 +119,7 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
         vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
         if vector is not None:
             return vector
-        data = trace_data(parameter, values, {"b": self.m, "c": self.n}, self.dtype)
+        data = trace_data(parameter, values, self.sizes, self.dtype)
         s = self.matrices.scaling
         return {"b": s.e * data["b"], "c": s.d * data["c"]}
 

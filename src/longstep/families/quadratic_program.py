@@ -127,7 +127,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
             "u": _optional_bound("u", u, self.m),
         }
         if parameter is not None:
-            parameter.check({"q": self.n, "l": self.m, "u": self.m})
+            parameter.check(self.sizes)
         self.parameter = parameter
         kinds = RowKinds(values, parameter, equalities, free, self.m)
         check_layout(layout, self.n, parameter)
@@ -147,6 +147,11 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
             rows={"q": np.arange(self.n), "l": kinds.bounded, "u": kinds.bounded},
             dtype=self.dtype,
         )
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"q": self.n, "l": self.m, "u": self.m}
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
@@ -180,7 +185,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
         vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
         if vector is not None:
             return vector
-        data = trace_data(parameter, values, {"q": self.n, "l": self.m, "u": self.m}, self.dtype)
+        data = trace_data(parameter, values, self.sizes, self.dtype)
         s = self.matrices.scaling
         rows = self.host.kinds.bounded
         l = data["l"][rows]

@@ -275,7 +275,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         self.strong_convexity = smallest if smallest > 1e-12 * self.lipschitz else 0.0
         self.lower_bound = None if lower_bound is None else float(lower_bound)
         if parameter is not None:
-            parameter.check({"q": self.n})
+            parameter.check(self.sizes)
         self.parameter = parameter
         self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n), eigenvalues)
         self.matrix = make_matrix(matrix, self.dtype)
@@ -295,6 +295,11 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         spectrum = Spectrum(*(jnp.asarray(part, self.dtype) for part in self.host.spectrum))
         return eqx.tree_at(lambda f: f.spectrum, self, spectrum, is_leaf=lambda leaf: leaf is None)
 
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"q": self.n}
+
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked q (N, n) of N parameters."""
         named, count = self.merged(parameters, {"q": self.host.q}, self.parameter)
@@ -312,7 +317,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         vector = trace_vector(parameter, self.parameter, self.mapped, None, base, self.dtype)
         if vector is not None:
             return vector
-        return QuadraticInstance(**trace_data(parameter, base, {"q": self.n}, self.dtype))
+        return QuadraticInstance(**trace_data(parameter, base, self.sizes, self.dtype))
 
     @override
     def decode(self, encoded: Encoded) -> QuadraticInstance:
