@@ -14,7 +14,7 @@ import longstep as ls
 from longstep.linalg.least_norm import solve_least_norm
 
 from .engine.test_finish import clarabel_optimum
-from .helpers import CONES, case_of, random_conic, random_qp
+from .helpers import case_of, random_conic, random_qp
 
 TIGHT = {"eps_abs": 1e-11, "eps_rel": 1e-11, "max_iter": 50_000}
 
@@ -157,11 +157,11 @@ def test_jacobians_and_second_derivatives():
     np.testing.assert_allclose(curvature, jacobians[0], atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["second_order", "semidefinite"])
-def test_derivatives_of_cone_programs_are_differences(kind):
+@pytest.mark.parametrize("cones", [ls.Cones(nonnegative=2, second_order=(4,)), ls.Cones(semidefinite=(3,))], ids=repr)
+def test_derivatives_of_cone_programs_are_differences(cones):
     """Of points that Newton's method made exact on the host."""
-    P, A, b, c = random_conic(11, CONES[kind])
-    family = ls.Conic(P, A, CONES[kind], b=b, c=c)
+    P, A, b, c = random_conic(11, cones, n=5)
+    family = ls.Conic(P, A, cones, b=b, c=c)
     function = ls.Solver(family, ladder=False).function(**TIGHT)
     data = {"b": b, "c": c}
     rng = np.random.default_rng(1)
@@ -175,6 +175,21 @@ def test_derivatives_of_cone_programs_are_differences(kind):
         difference = (getattr(ends[0], name) - getattr(ends[1], name)) / 2e-4
         assert_close(getattr(tangent, name), difference)
     assert_forward_is_reverse(function, data, found)
+
+
+def test_cone_programs_are_finished_as_in_solve():
+    cones = ls.Cones(nonnegative=2, second_order=(4,))
+    P, A, b, c = random_conic(11, cones, n=5)
+    solver = ls.Solver(ls.Conic(P, A, cones, b=b, c=c), ladder=False, finish=30)
+    costs = np.stack([c, 0.5 * c, 1.1 * c])
+    limits = {"eps_abs": 1e-9, "eps_rel": 1e-9}
+    found = jax.vmap(lambda c: solver.function(**limits)(c=c))(costs)
+    expected = solver.solve_batch({"c": costs}, **limits)
+    assert expected.exact.all()
+    np.testing.assert_array_equal(found.iterations, expected.iterations)
+    np.testing.assert_allclose(found.x, expected.x, atol=1e-10)
+    np.testing.assert_allclose(found.y, expected.y, atol=1e-10)
+    assert found.solved.all()
 
 
 def test_derivatives_of_cone_programs_are_diffcp_s():

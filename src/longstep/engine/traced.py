@@ -1,4 +1,4 @@
-"""A whole solve as one program that JAX can trace, the finish of quadratic programs included."""
+"""A whole solve as one program that JAX can trace, the finish included."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +11,13 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..families.base import Encoded, Family
+from ..families.conic import Conic
 from ..families.point import Point
+from ..families.quadratic_program import QP
 from . import jitted
 from .budget import Budget
 from .finish import Finish
+from .newton import TracedNewton
 from .safeguard import choose
 from .solution import Status
 from .stopping import Limits, Progress
@@ -34,14 +37,15 @@ class TracedEnd(NamedTuple):
 class TracedSolve:
     """A solver's compiled programs with its limits: a pure function of encoded parameters.
 
-    Where there is a `finish`, it is tried `after` so many steps, then after twice as many and so on, as `walk` does.
+    Where there is a `finish`, it is tried `after` so many steps and then as `walk` does: of quadratic programs after
+    twice as many and so on, of cone programs after as many again.
     """
 
     key: jitted.SolverKey
     leaves: tuple
     limits: Limits
     budget: Budget
-    finish: Finish | None
+    finish: Finish | TracedNewton | None
     after: int
 
     def __call__(self, encoded: Encoded) -> TracedEnd:
@@ -55,7 +59,7 @@ class TracedSolve:
             return _end(progress, point)
         return self._walk(self.finish, encoded)
 
-    def _walk(self, finish: Finish, encoded: Encoded) -> TracedEnd:
+    def _walk(self, finish: Finish | TracedNewton, encoded: Encoded) -> TracedEnd:
         most = self.budget.max_iter
         progress = jitted.begin_solve(self.key, self.leaves, encoded, None, self.limits)
         nothing = jitted.extract_current(self.key, self.leaves, encoded, progress)
@@ -74,7 +78,8 @@ class TracedSolve:
                 lambda: self._attempt(finish, encoded, progress, carried.exact),
                 lambda: (progress, carried.exact),
             )
-            return _Walk(progress, exact, jnp.maximum(2 * carried.attempt, 1))
+            following = carried.attempt + (self.after if isinstance(finish, TracedNewton) else carried.attempt)
+            return _Walk(progress, exact, jnp.maximum(following, 1))
 
         first = _Walk(progress, exact, jnp.int32(self.after))
         walked = jax.lax.while_loop(go_on, advance, first)
@@ -84,19 +89,31 @@ class TracedSolve:
         return choose(walked.exact.exact, found, end)
 
     def _attempt(
-        self, finish: Finish, encoded: Encoded, progress: Progress, exact: "_Exact"
+        self, finish: Finish | TracedNewton, encoded: Encoded, progress: Progress, exact: "_Exact"
     ) -> tuple[Progress, "_Exact"]:
         """Return the run with the running instances solved that have exact points, and these."""
         current = jitted.extract_current(self.key, self.leaves, encoded, progress)
-        outcome = finish.seek(encoded, current)
+        running = progress.status == Status.RUNNING
+        if isinstance(finish, TracedNewton):
+            outcome = finish.seek(encoded, current, running)
+        else:
+            outcome = finish.seek(encoded, current)
         residuals = outcome.residuals
         within = residuals.violation(self.limits.eps_abs, self.limits.eps_rel) <= 1
-        good = outcome.exact & within & (progress.status == Status.RUNNING)
+        good = outcome.exact & within & running
         status = jnp.where(good, jnp.int32(Status.SOLVED), progress.status)
         found = _Exact(outcome.point, residuals.primal_max, residuals.dual_max, good)
         kept = choose(good, found, exact)
         progress = eqx.tree_at(lambda p: p.status, progress, status)
         return progress, eqx.tree_at(lambda e: e.exact, kept, exact.exact | good)
+
+
+def make_traced(family: Family, proximal: float) -> Finish | TracedNewton:
+    """Return the finish of a family that has one, as a program that JAX can trace."""
+    if isinstance(family, Conic):
+        return TracedNewton(family)
+    assert isinstance(family, QP)
+    return Finish.of(family, proximal)
 
 
 class _Exact(eqx.Module):

@@ -1,12 +1,15 @@
 """The layer: parameters in, solutions out, gradients by the rule of `Solver.function`."""
 
+# Where PyTorch is not installed, a type checker takes this package for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
 import numpy as np
-import torch  # pyright: ignore[reportMissingImports]
-from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
+import torch
+from torch import Tensor, nn
 from typing_extensions import override
 
 from ..engine.solution import Status

@@ -1,12 +1,15 @@
 """The compiled programs of a layer, and how autograd calls them."""
 
+# Where PyTorch is not installed, a type checker takes this package for it.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+
 from collections.abc import Sequence
 
 import jax
-import torch  # pyright: ignore[reportMissingImports]
+import torch
 from jaxtyping import Array, PyTree
-from torch import Tensor  # pyright: ignore[reportMissingImports]
-from torch.autograd.function import once_differentiable  # pyright: ignore[reportMissingImports]
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from ..engine.function import Function, TracedSolution
