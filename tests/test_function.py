@@ -129,6 +129,21 @@ def test_laws_of_every_kind_of_family(kind):
     assert_forward_is_reverse(function, one, found)
 
 
+def test_schedules_and_their_safeguard_are_those_of_a_batch():
+    """Instances that the safeguard takes over, and others, under one vmap."""
+    P = np.diag([1.0, 0.1, 0.02])
+    schedule = ls.Schedule({"step": [0.9, 9.0, 40.0, 0.9, 30.0, 0.9]}, {"step": 1.0})
+    solver = ls.Solver(ls.Quadratic(P), schedule)
+    Q = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.0, 1e-3, 1.0]])
+    batch = solver.solve_batch({"q": Q}, eps_abs=1e-9, eps_rel=0.0)
+    assert 0 < batch.safeguarded.sum() < 4
+    function = solver.function(eps_abs=1e-9, eps_rel=0.0)
+    found, tangent = jax.jvp(jax.vmap(lambda q: function(q=q)), (Q,), (np.ones((4, 3)),))
+    np.testing.assert_array_equal(found.iterations, batch.iterations)
+    np.testing.assert_allclose(found.x, batch.x, atol=1e-12)
+    np.testing.assert_allclose(tangent.x, -np.ones((4, 3)) @ np.linalg.inv(P), rtol=1e-12)
+
+
 def test_vmap_and_grad_in_any_order():
     function = qp_function()
     Q = np.random.default_rng(2).normal(size=(2, 2, 12))
