@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
     "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "export_c", "saving", "solver", "data",
-    "training", "evaluation", "certificates", "cvxpy", "report", "learning", "research", "cli", "__main__",
+    "training", "evaluation", "certificates", "cvxpy", "torch", "report", "learning", "research", "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
 FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in MODULES}  # type: ignore
@@ -90,6 +90,8 @@ def test_public_names_are_few_and_documented():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
+    if name.startswith("longstep.torch"):
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'longstep[torch]'")
     failures, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert failures == 0
 

@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -15,11 +15,14 @@ from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.finisher import Finisher, first_attempt, learned_proximal
+from .engine.function import Function
+from .engine.learned import Learned
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
 from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
 from .engine.start import LearnedStart, Predictor, check_start, read_start
 from .engine.stopping import Limits
+from .engine.traced import TracedSolve, make_traced
 from .engine.walk import Attempts, walk
 from .export_c import CompiledSolver, compile_solver
 from .families.base import Family
@@ -28,36 +31,6 @@ from .families.point import Point
 from .families.quadratic_program import QP
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
-
-
-@runtime_checkable
-class Learned(Protocol):
-    """What a solver takes from training, such as what `train` returns."""
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule to use."""
-        ...
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """Whose hyperparameters are learned."""
-        ...
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """How it was learned, as plain JSON."""
-        ...
-
-    @property
-    def seen(self) -> Seen | None:
-        """The range of the parameters that it was learned from."""
-        ...
-
-    @property
-    def start(self) -> LearnedStart | None:
-        """Where solves begin; None is zero."""
-        ...
 
 
 class Solver:
@@ -235,6 +208,31 @@ class Solver:
         parts = batching.run(piece, pieces)
         kept = [min(width, count - index) for index, width in pieces]
         return make_solution(join_pieces(parts, kept), clock.elapsed(), self.family.layout, parameters)
+
+    def function(
+        self,
+        *,
+        eps_abs: float = 1e-4,
+        eps_rel: float = 1e-4,
+        max_iter: int = 10_000,
+        steps: int | None = None,
+        check_every: int = 5,
+        eps_infeasible: float | None = None,
+    ) -> Function:
+        """Make a pure function of JAX that solves one instance, to be used under `jit`, `vmap`, `grad` and in `scan`.
+
+        It takes what `solve` takes, or the named values as keywords, and returns a `TracedSolution`. Names and shapes
+        are refused as there; values cannot be checked while JAX traces, and show in the status. Under `vmap` instances
+        run as columns, as in `solve_batch`. Derivatives are those of the solution itself, by its conditions of
+        optimality (`longstep.engine.derivative`), in forward and reverse mode; they are as good as the point is, so
+        ask for small tolerances, or have a finish.
+        """
+        require_jax()
+        limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
+        budget = Budget(max_iter, steps, None)
+        finish = None if self.finish is None else make_traced(self._working, self.proximal)
+        solve = TracedSolve(self._key, self._leaves, limits, budget, finish, self.finish or 0, self._predict)
+        return Function(self.family, solve)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
         """Residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).

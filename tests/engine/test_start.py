@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -199,3 +200,9 @@ def test_what_cannot_be_is_refused(controller, trained, solver):
     short = LearnedStart(start.weights[:-1], start.offset[:-1], start.rho[:-1], start.low, start.high)
     with pytest.raises(ValueError, match="weights of the start must have shape"):
         ls.Solver(controller.family, dataclasses.replace(trained, start=short))
+
+
+def test_functions_begin_there_too(solver):
+    fresh = np.random.default_rng(8).uniform(-1, 1, (6, 2)) * [2.0, 0.6]
+    found = jax.vmap(solver.function(steps=2))(fresh)
+    np.testing.assert_allclose(found.x, solver.solve_batch(fresh, steps=2).x, atol=1e-12)

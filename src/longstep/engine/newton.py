@@ -14,10 +14,11 @@ costs a factorization, so this is for instances that have taken as many steps as
 import functools
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.scs import SCS
 from ..cones.product import Cones
@@ -105,6 +106,103 @@ class Newton:
             return None
 
 
+class TracedNewton(eqx.Module):
+    """The same search as a program that JAX can trace; instances one after another, as there, so that those that have
+    ended cost nothing."""
+
+    family: Conic
+    P: Float[Array, "n n"]
+    A: Float[Array, "m n"]
+
+    def __init__(self, family: Conic):
+        self.family = family
+        self.P = family.matrices.P.dense()
+        self.A = family.matrices.A.dense()
+
+    def seek(self, encoded: Encoded, point: Point, running: Bool[Array, "*N"]) -> Outcome:
+        """Return the exact points of the running instances near these, where they are found."""
+        columns = _begin_search(self.family, encoded, point)
+
+        def find(column: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+            *given, going = column
+            return jax.lax.cond(going, lambda: self._search(*given), lambda: (given[0], jnp.int32(0)))
+
+        if running.ndim == 0:
+            z, steps = find((*columns, running))
+        else:
+            z, steps = jax.lax.map(find, (*(part.T for part in columns), running))
+        return _end_search(self.family, encoded, z.T, steps)
+
+    def _search(
+        self, z: Float[Array, " nm"], b: Float[Array, " m"], c: Float[Array, " n"]
+    ) -> tuple[Float[Array, " nm"], Int[Array, ""]]:
+        """Return the best of what Newton steps from z lead to, and how many they were."""
+
+        def step(at: _Searching) -> _Searching:
+            after = z_after(at)
+            F, D = self._measure(after, b, c)
+            norm = jnp.linalg.norm(F)
+            # NaN, of a singular system, is no progress.
+            better = norm < at.norm
+            rounding = ~better & (at.best_norm <= ACCURACY)
+            taken = ~rounding & (norm < _WORSE * at.norm)
+            proximal = jnp.where(better, _LESS * at.proximal, jnp.minimum(_MORE * at.proximal, _MOST_PROXIMAL))
+            lowest = taken & (norm < at.best_norm)
+            return _Searching(
+                jnp.where(taken, after, at.z),
+                jnp.where(taken, F, at.F),
+                jnp.where(taken, D, at.D),
+                jnp.where(taken, norm, at.norm),
+                proximal,
+                jnp.where(lowest, after, at.best),
+                jnp.where(lowest, norm, at.best_norm),
+                at.steps + 1,
+                ~rounding,
+            )
+
+        def z_after(at: _Searching) -> Array:
+            n = self.family.n
+            identity = jnp.eye(self.family.m, dtype=z.dtype)
+            signs = jnp.concatenate([jnp.ones(n, z.dtype), -jnp.ones(self.family.m, z.dtype)])
+            J = jnp.block([[self.P, self.A.T @ at.D], [self.A, at.D - identity]])
+            return at.z - jnp.linalg.solve(J + jnp.diag(at.proximal * signs), at.F)
+
+        def go_on(at: _Searching) -> Bool[Array, ""]:
+            return at.going & (at.best_norm > _CLOSE) & (at.steps < _STEPS)
+
+        F, D = self._measure(z, b, c)
+        norm = jnp.linalg.norm(F)
+        proximal = jnp.asarray(_PROXIMAL, z.dtype)
+        first = _Searching(z, F, D, norm, proximal, z, norm, jnp.int32(0), jnp.bool_(True))
+        found = jax.lax.while_loop(go_on, step, first)
+        return found.best, found.steps
+
+    def _measure(self, z: Float[Array, " nm"], b: Float[Array, " m"], c: Float[Array, " n"]) -> tuple[Array, Array]:
+        """Return F, and the derivative of the projection."""
+        x = z[: self.family.n]
+        v = z[self.family.n :]
+        project = self.family.cones.project_dual
+        y = project(v)
+        D = jax.jacfwd(project)(v)
+        F = jnp.concatenate([self.P @ x + self.A.T @ y + c, self.A @ x + y - v - b])
+        return F, jnp.where(jnp.isfinite(D), D, 0.0)
+
+
+class _Searching(NamedTuple):
+    """Where a search stands: the point, F, the derivative of the projection and ‖F‖; the proximal term; and the best
+    point so far."""
+
+    z: Float[Array, " nm"]
+    F: Float[Array, " nm"]
+    D: Float[Array, "m m"]
+    norm: Float[Array, ""]
+    proximal: Float[Array, ""]
+    best: Float[Array, " nm"]
+    best_norm: Float[Array, ""]
+    steps: Int[Array, ""]
+    going: Bool[Array, ""]
+
+
 class _Conditions(NamedTuple):
     """F, the derivative of the projection, and ‖F‖."""
 
@@ -116,7 +214,10 @@ class _Conditions(NamedTuple):
 @functools.partial(jax.jit, static_argnums=0)
 def _begin(key: Key[Conic], leaves: tuple, encoded: Encoded, point: Point) -> tuple[Array, Array, Array]:
     """(x, v) of points, and the data, in working units."""
-    family = key.unflatten(leaves)
+    return _begin_search(key.unflatten(leaves), encoded, point)
+
+
+def _begin_search(family: Conic, encoded: Encoded, point: Point) -> tuple[Array, Array, Array]:
     instance = family.decode(encoded)
     start = SCS().init(family, instance, point)
     return start.u.at[family.n :].add(-start.v[family.n :]), instance.b, instance.c
@@ -134,7 +235,10 @@ def _end(
     key: Key[Conic], leaves: tuple, encoded: Encoded, z: Float[Array, "nm *N"], steps: Int[Array, "*N"]
 ) -> Outcome:
     """The points of (x, v) in the user's units, and how good they are."""
-    family = key.unflatten(leaves)
+    return _end_search(key.unflatten(leaves), encoded, z, steps)
+
+
+def _end_search(family: Conic, encoded: Encoded, z: Float[Array, "nm *N"], steps: Int[Array, "*N"]) -> Outcome:
     instance = family.decode(encoded)
     s = family.matrices.scaling
     n = family.n

@@ -52,6 +52,14 @@ class Family(eqx.Module, Generic[InstanceT]):
     def decode(self, encoded: Encoded) -> InstanceT:
         """The working instances of encoded parameters; pure, so that it can run inside jit."""
 
+    @abstractmethod
+    def trace(self, parameter: Parameters) -> Encoded:
+        """One parameter, encoded, of arrays that JAX may be tracing: names and shapes are checked, values are not."""
+
+    def stack(self, leading: Encoded) -> Encoded:
+        """What `trace` gives for several instances, on the leading axis of all arrays, as `encode` has it."""
+        return jax.tree.map(lambda a: jnp.moveaxis(a, 0, -1), leading)
+
     @property
     def decodes_freely(self) -> bool:
         """Whether decoding is so cheap that every step may do it anew."""
@@ -151,6 +159,13 @@ class Family(eqx.Module, Generic[InstanceT]):
 
 class NamedFamily(Family[InstanceT]):
     """A family whose instances have named data (q, l, u; b, c), given directly or by a parameter map."""
+
+    parameter: eqx.AbstractVar[Affine | None]
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """How many entries the data of an instance have, by name."""
 
     @override
     def single(self, parameter: Parameters) -> Parameters:

@@ -94,6 +94,14 @@ class Composite(Family[InstanceT]):
         return self.smooth.encode(parameters)
 
     @override
+    def trace(self, parameter: Parameters) -> Encoded:
+        return self.smooth.trace(parameter)
+
+    @override
+    def stack(self, leading: Encoded) -> Encoded:
+        return self.smooth.stack(leading)
+
+    @override
     def decode(self, encoded: Encoded) -> InstanceT:
         return self.smooth.decode(encoded)
 

@@ -14,6 +14,7 @@ from .base import Encoded, Parameters, checked, columns, optional_vector, resolv
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
+from .traced import trace_data, trace_vector
 
 
 class ConicInstance(eqx.Module):
@@ -73,7 +74,7 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
             raise ValueError(f"the cones take {cones.size} rows but A has {self.m}: {cones!r}")
         values = {"b": optional_vector("b", b, self.m), "c": optional_vector("c", c, self.n)}
         if parameter is not None:
-            parameter.check({"b": self.m, "c": self.n})
+            parameter.check(self.sizes)
         self.parameter = parameter
         check_layout(layout, self.n, parameter)
         self.host = Host(square, rows, values, bool(equilibrate), layout=layout)
@@ -87,6 +88,11 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
             rows={"b": everything, "c": np.arange(self.n)},
             dtype=self.dtype,
         )
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"b": self.m, "c": self.n}
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked b (N, m) and c (N, n) of N parameters, in the user's units."""
@@ -106,6 +112,16 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
             "b": columns(np.asarray(s.e, np.float64) * data["b"], self.dtype),
             "c": columns(np.asarray(s.d, np.float64) * data["c"], self.dtype),
         }
+
+    @override
+    def trace(self, parameter: Parameters) -> Array | dict[str, Array]:
+        values = self.host.values
+        vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
+        if vector is not None:
+            return vector
+        data = trace_data(parameter, values, self.sizes, self.dtype)
+        s = self.matrices.scaling
+        return {"b": s.e * data["b"], "c": s.d * data["c"]}
 
     @override
     def decode(self, encoded: Encoded) -> ConicInstance:

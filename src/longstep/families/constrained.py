@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from .._util.memory import require
 from ..linalg.matrix import ArrayLike2D, to_csr
-from .affine import Affine, WorkingMap
+from .affine import WorkingMap
 from .base import InstanceT, NamedFamily, Parameters, check_convex, check_linear, check_square, is_named
 from .equilibration import Matrices
 from .names import Layout
@@ -49,7 +49,6 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
     """What QP and Conic have in common: matrices, base values, and a parameter map in two forms."""
 
     matrices: eqx.AbstractVar[Matrices]
-    parameter: eqx.AbstractVar[Affine | None]
     mapped: eqx.AbstractVar[WorkingMap | None]
     host: eqx.AbstractVar[HostT]
 

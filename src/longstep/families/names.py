@@ -150,13 +150,7 @@ class Layout:
 
         Values without that axis are repeated for every instance.
         """
-        for words, names in (
-            ("is no parameter of this problem", [str(n) for n in named if n not in self.parameters]),
-            ("has no value", [n for n in self.parameters if n not in named]),
-        ):
-            if names:
-                whole = ", ".join(self.parameters)
-                raise ValueError(f"{', '.join(map(repr, names))} {words}; the problem's parameters are {whole}")
+        self.check_names(named)
         values = {name: _array(name, named[name]) for name in self.parameters}
         counts = {}
         for name, block in self.parameters.items():
@@ -179,6 +173,16 @@ class Layout:
             parts.append(np.broadcast_to(block.flatten(stacked), (count, block.first.size)))
         x = np.concatenate(parts, axis=1)
         return x if counts else x[0]
+
+    def check_names(self, named: Mapping[str, object]) -> None:
+        """Refuse names that are no parameters, and parameters without a value."""
+        for words, names in (
+            ("is no parameter of this problem", [str(n) for n in named if n not in self.parameters]),
+            ("has no value", [n for n in self.parameters if n not in named]),
+        ):
+            if names:
+                whole = ", ".join(self.parameters)
+                raise ValueError(f"{', '.join(map(repr, names))} {words}; the problem's parameters are {whole}")
 
     def one(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, " size"]:
         """The parameter of one instance; refused where values have an axis of instances."""

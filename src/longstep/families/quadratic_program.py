@@ -14,6 +14,7 @@ from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vect
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
+from .traced import trace_data, trace_vector
 
 
 class QPInstance(eqx.Module):
@@ -126,7 +127,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
             "u": _optional_bound("u", u, self.m),
         }
         if parameter is not None:
-            parameter.check({"q": self.n, "l": self.m, "u": self.m})
+            parameter.check(self.sizes)
         self.parameter = parameter
         kinds = RowKinds(values, parameter, equalities, free, self.m)
         check_layout(layout, self.n, parameter)
@@ -146,6 +147,11 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
             rows={"q": np.arange(self.n), "l": kinds.bounded, "u": kinds.bounded},
             dtype=self.dtype,
         )
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"q": self.n, "l": self.m, "u": self.m}
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
@@ -172,6 +178,21 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
             l=columns(e * data["l"][:, rows], self.dtype),
             u=columns(e * data["u"][:, rows], self.dtype),
         )
+
+    @override
+    def trace(self, parameter: Parameters) -> Array | QPInstance:
+        values = self.host.values
+        vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
+        if vector is not None:
+            return vector
+        data = trace_data(parameter, values, self.sizes, self.dtype)
+        s = self.matrices.scaling
+        rows = self.host.kinds.bounded
+        l = data["l"][rows]
+        u = data["u"][rows]
+        l = jnp.where(l >= INFINITY, jnp.inf, jnp.where(l <= -INFINITY, -jnp.inf, l))
+        u = jnp.where(u >= INFINITY, jnp.inf, jnp.where(u <= -INFINITY, -jnp.inf, u))
+        return QPInstance(s.c * s.d * data["q"], s.e * l, s.e * u)
 
     @override
     def decode(self, encoded: Encoded) -> QPInstance:

@@ -36,6 +36,7 @@ from .base import (
     resolve_dtype,
     spectrum,
 )
+from .traced import trace_data, trace_vector
 
 
 class Differentiable(Family[InstanceT]):
@@ -142,6 +143,18 @@ class Smooth(Differentiable[SmoothInstance]):
             return checked(name, array, array.shape).astype(self.dtype)
 
         return SmoothInstance(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
+
+    @override
+    def trace(self, parameter: Parameters) -> SmoothInstance:
+        def convert(leaf: Array) -> Array:
+            array = jnp.asarray(leaf)
+            return array.astype(self.dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+        return SmoothInstance(jax.tree.map(convert, plain(parameter)), stacked=False)
+
+    @override
+    def stack(self, leading: SmoothInstance) -> SmoothInstance:
+        return SmoothInstance(leading.x, True, leading.lipschitz)
 
     @override
     def count(self, parameters: Parameters) -> int:
@@ -262,7 +275,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         self.strong_convexity = smallest if smallest > 1e-12 * self.lipschitz else 0.0
         self.lower_bound = None if lower_bound is None else float(lower_bound)
         if parameter is not None:
-            parameter.check({"q": self.n})
+            parameter.check(self.sizes)
         self.parameter = parameter
         self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n), eigenvalues)
         self.matrix = make_matrix(matrix, self.dtype)
@@ -282,6 +295,11 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         spectrum = Spectrum(*(jnp.asarray(part, self.dtype) for part in self.host.spectrum))
         return eqx.tree_at(lambda f: f.spectrum, self, spectrum, is_leaf=lambda leaf: leaf is None)
 
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        return {"q": self.n}
+
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The checked q (N, n) of N parameters."""
         named, count = self.merged(parameters, {"q": self.host.q}, self.parameter)
@@ -292,6 +310,14 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         if self.mapped is not None and self.parameter is not None and not is_named(parameters):
             return columns(self.parameter.checked(parameters), self.dtype)
         return QuadraticInstance(columns(self.data(parameters)["q"], self.dtype))
+
+    @override
+    def trace(self, parameter: Parameters) -> Array | QuadraticInstance:
+        base = {"q": self.host.q}
+        vector = trace_vector(parameter, self.parameter, self.mapped, None, base, self.dtype)
+        if vector is not None:
+            return vector
+        return QuadraticInstance(**trace_data(parameter, base, self.sizes, self.dtype))
 
     @override
     def decode(self, encoded: Encoded) -> QuadraticInstance:

@@ -1,7 +1,7 @@
 """Matrices that act on columns: dense, or as gathers when that is cheaper."""
 
 from abc import abstractmethod
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jax.custom_derivatives import linear_call
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
 from .real import plain_array, real_array
 
 ArrayLike2D: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray | jax.Array | list
+
+TreeT = TypeVar("TreeT")
 
 # Of instances, which are on the host until a compiled program takes them.
 AnyArray: TypeAlias = Array | np.ndarray
@@ -167,6 +169,34 @@ class SparseMatrix(Matrix):
     def dense(self):
         n = self.backward.index.shape[1]
         return self.forward(jnp.eye(n, dtype=self.forward.value.dtype))
+
+
+class MappableMatrix(Matrix):
+    """A sparse matrix whose products `vmap` knows; their transposes scatter."""
+
+    forward: _Rows
+    backward: _Rows
+
+    @override
+    def mv(self, x):
+        return self.forward(x)
+
+    @override
+    def rmv(self, y):
+        return self.backward(y)
+
+    @override
+    def dense(self):
+        return SparseMatrix(self.forward, self.backward).dense()
+
+
+def make_mappable(tree: TreeT) -> TreeT:
+    """Return a tree, such as a family, all of whose matrices `vmap` knows."""
+
+    def convert(node: PyTree) -> PyTree:
+        return MappableMatrix(node.forward, node.backward) if isinstance(node, SparseMatrix) else node
+
+    return jax.tree.map(convert, tree, is_leaf=lambda node: isinstance(node, SparseMatrix))
 
 
 def _rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
