@@ -15,8 +15,10 @@ from ..data.dataset import Dataset
 from ..engine.forecast import Forecast
 from ..evaluation.cost import Costs
 from ..evaluation.evaluate import Evaluation
+from ..evaluation.package_errors import PackageErrors
 from ..schedules.schedule import constant
 from ..training.record import Training
+from .facts import describe_learned, describe_origin, describe_problem
 from .tables import Table, comparison, cost_table
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Report:
     `costs` are the steps and the time until `solve` ends on test instances, the installed package's beside them, with a
     verdict. `evaluations` are on test instances too: the learned solver first, then the best constant, the defaults.
     `timing` tells where the time went, `notes` what else is worth knowing, such as why there is no certificate.
+    `package` are the installed package's errors after some numbers of steps, `command` is what was called.
     """
 
     origin: Model | None
@@ -44,6 +47,8 @@ class Report:
     seconds: float
     costs: Costs | None = None
     timing: dict[str, float] = field(default_factory=dict)
+    package: PackageErrors | None = None
+    command: str = ""
 
     @property
     def model(self) -> Model:
@@ -95,8 +100,10 @@ class Report:
         return parts
 
     def to_json(self) -> dict[str, Json]:
-        """Return all of it as plain data."""
+        """Return all of it as plain data; what was learned, on which rows, and the errors step by step included."""
+        family = self.data.train.family
         return {
+            "longstep": "report",
             "table": self.table.to_json(),
             "kept": self.training.kept,
             "instances": {split.name: len(split) for split in self.data},
@@ -107,6 +114,11 @@ class Report:
             "verdict": self.verdict,
             "timing": self.timing,
             "seconds": self.seconds,
+            "problem": describe_problem(family),
+            "learned": describe_learned(self.training, family, self.origin),
+            "evaluations": [evaluation.to_json() for evaluation in self.evaluations],
+            "package": None if self.package is None else self.package.to_json(),
+            "origin": describe_origin(self.training, self.command),
         }
 
     def save(self, folder: "str | Path") -> list[Path]:
