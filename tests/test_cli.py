@@ -18,7 +18,7 @@ import longstep as ls
 from longstep._util import storage
 from longstep.cli import app
 
-COMMANDS = ("learn", "solve", "certify", "evaluate", "info", "export-c", "demo", "reproduce", "doctor")
+COMMANDS = ("learn", "solve", "certify", "evaluate", "report", "info", "export-c", "demo", "reproduce", "doctor")
 MODEL = """
 import cvxpy as cp
 import numpy as np

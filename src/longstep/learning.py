@@ -134,9 +134,11 @@ def learn(
     timing["test"] = perf_counter() - since
     if has_exact_claim(solver):
         notes.append(_exactness(solver, data.test.parameters))
-    since = perf_counter()
-    certificate = _certify(solver, data, horizon, notes, progress) if "validation" in parameters else None
-    timing["certificate"] = perf_counter() - since
+    certificate = None
+    if "validation" in parameters:
+        since = perf_counter()
+        certificate = _certify(solver, data, horizon, notes, progress)
+        timing["certificate"] = perf_counter() - since
     seconds = perf_counter() - begin
     parts = (model, data, kept, found, certificate, expected, notes, seconds, costs, timing, package, command)
     return solver, Report(*parts)

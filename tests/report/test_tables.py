@@ -78,7 +78,7 @@ def test_printed_tables_fit_eighty_columns():
     first, second = (len(line) for line in lines if line.startswith("───"))
     assert abs(first - second) < 15
     assert sum(line.startswith("method") for line in lines) == 2
-    for row in wide._show_cells():
+    for row in wide.cells():
         assert all(cell in str(wide) for cell in row)
 
 
@@ -144,7 +144,7 @@ def test_statistics_at_chosen_iterations():
 
 def test_rich_tables_have_everything_at_every_width():
     table = comparison([replace(LEARNED, name="[bold]learned[/bold]"), PLAIN], TOLERANCE, at=[0, 2, 4])
-    texts = [c for row in table._show_cells() for c in row]
+    texts = [c for row in table.cells() for c in row]
     for width in (200, 80, 50):
         stream = io.StringIO()
         Console(file=stream, width=width).print(table)

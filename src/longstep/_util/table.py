@@ -39,7 +39,7 @@ class Table:
 
     def text(self, width: int | None = None) -> str:
         """Return plain text with aligned columns; with a width, title and note are broken into lines too."""
-        cells = self._show_cells()
+        cells = self.cells()
         blocks = []
         for part in self._split_columns(width, 2):
             lines = ["  ".join(self._pad(row[j], j) for j in part) for row in cells]
@@ -53,7 +53,7 @@ class Table:
     def markdown(self) -> str:
         """Return a table of GitHub's Markdown, the title in bold before it and the note after it."""
         rules = {"left": ":--", "right": "--:"}
-        head, *body = [[_escape(cell) for cell in row] for row in self._show_cells()]
+        head, *body = [[_escape(cell) for cell in row] for row in self.cells()]
         rule = [rules[self._justify(j)] for j in range(len(head))]
         paragraphs = [f"**{_escape(self.title)}**", "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *body])]
         if self.note:
@@ -75,7 +75,7 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        head, *body = self._show_cells()
+        head, *body = self.cells()
         yield Text(self.title, style="bold")
         # Two spaces of padding and one of the box for each column.
         for part in self._split_columns(options.max_width, 3):
@@ -88,7 +88,7 @@ class Table:
         if self.note:
             yield Text(self.note, style="dim")
 
-    def _show_cells(self) -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
         """Return all texts, the head first, each on one line."""
         body = [[c.show(value) for c, value in zip(self.columns, row, strict=True)] for row in self.rows]
         return [[" ".join(text.split()) for text in row] for row in [[c.name for c in self.columns], *body]]
@@ -99,7 +99,7 @@ class Table:
 
     def _measure(self, j: int) -> int:
         """Return the width of a column."""
-        return max(len(row[j]) for row in self._show_cells())
+        return max(len(row[j]) for row in self.cells())
 
     def _pad(self, text: str, j: int) -> str:
         """Return the text of a cell as wide as its column."""

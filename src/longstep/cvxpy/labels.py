@@ -1,11 +1,13 @@
 """Which constraint of a CVXPY problem each row of its family belongs to, by CVXPY's own way back from multipliers."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+_LONG_NUMBER = re.compile(r"\d+\.\d{5,}")
 # Constraints are written out in full, constants included: more than this is not read.
 _LONGEST = 60
 
@@ -54,7 +56,7 @@ def make_distinct(texts: Sequence[str]) -> list[str]:
     """Return what constraints are called: on one line, cut where it is long, and numbered where two read the same."""
     short = []
     for text in texts:
-        line = " ".join(text.split())
+        line = _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.4g}", " ".join(text.split()))
         short.append(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…")
     seen: dict[str, int] = {}
     names = []

@@ -40,7 +40,12 @@ class Mark(NamedTuple):
 
 def label_measure(evaluation: Evaluation) -> str:
     """Return what the errors of an evaluation measure, with their unit where longstep knows it."""
-    return add_unit(evaluation.measure, _MEASURED_IN.get(evaluation.metric))
+    return add_unit(evaluation.measure, name_unit(evaluation.metric))
+
+
+def name_unit(metric: str) -> str | None:
+    """Return the unit of the errors of a metric; None where it is a function of the user."""
+    return _MEASURED_IN.get(metric)
 
 
 def label_hyperparameter(name: str) -> str:

@@ -17,6 +17,7 @@ from ..training.record import Training
 
 # A row's unknowns are told up to this many.
 _SHOWN = 3
+_BOUNDS = "bounds"
 
 
 class RowFacts(NamedTuple):
@@ -97,9 +98,13 @@ def list_rows(family: QP | Conic, model: Model | None) -> list[RowFacts]:
         inside = _list_unknowns(A.indices[A.indptr[i] : A.indptr[i + 1]], unknowns)
         if name is not None and name.constraint:
             rows.append(RowFacts(name.constraint, name.entry, inside))
-        else:
-            group = kind if model is None else f"{kind}, added by CVXPY"
-            rows.append(RowFacts(group, f"row {i}", inside))
+            continue
+        group = kind
+        if kind == _BOUNDS and family.layout is not None:
+            group = f"{kind} of {inside.partition('[')[0]}"
+        elif model is not None:
+            group = f"{kind}, added by CVXPY"
+        rows.append(RowFacts(group, f"row {i}", inside))
     return rows
 
 
@@ -112,7 +117,7 @@ def _name_kinds(family: QP | Conic, A: sp.csr_array) -> list[str]:
         if equal:
             kinds.append("equalities")
         else:
-            kinds.append("bounds" if size == 1 else "inequalities")
+            kinds.append(_BOUNDS if size == 1 else "inequalities")
     return kinds
 
 

@@ -18,7 +18,9 @@ from ..evaluation.evaluate import Evaluation
 from ..evaluation.package_errors import PackageErrors
 from ..schedules.schedule import constant
 from ..training.record import Training
+from .document import FILE, ReportDocument
 from .facts import describe_learned, describe_origin, describe_problem
+from .page import PAGE, frame_page, write_page
 from .tables import Table, comparison, cost_table
 
 if TYPE_CHECKING:
@@ -121,18 +123,28 @@ class Report:
             "origin": describe_origin(self.training, self.command),
         }
 
+    def to_document(self) -> ReportDocument:
+        """Return what a page is made of: what `report.json` holds, read back."""
+        return ReportDocument.of(json.loads(json.dumps(self.to_json())))
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, as notebooks show it."""
+        return frame_page(self.to_document())
+
     def save(self, folder: "str | Path") -> list[Path]:
-        """Write tables, schedule, certificate and, where Matplotlib is installed, figures; return the files."""
+        """Write the page, tables, schedule, certificate and, where Matplotlib is there, figures; return the files."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         texts = {
             "table.md": self.table.markdown(),
-            "report.json": json.dumps(self.to_json(), indent=1, ensure_ascii=False),
+            FILE: json.dumps(self.to_json(), indent=1, ensure_ascii=False),
             "schedule.json": json.dumps(json.loads(self.training.schedule.to_json()), indent=1),
         }
         for name, text in texts.items():
             storage.write_bytes(folder / name, (text + "\n").encode())
         written = [folder / name for name in texts]
+        write_page(self.to_document(), folder / PAGE)
+        written.append(folder / PAGE)
         if self.certificate is not None:
             self.certificate.save(folder / "certificate.json")
             written.append(folder / "certificate.json")
