@@ -13,6 +13,9 @@ from .command import AsJson, Cache, Quiet, choose_cache, load_library, name_cert
 from .modelfile import ModelFile, load_model
 from .output import Output
 
+# Options that change nothing of what is learned.
+_NOT_REPEATED = ("cache", "as_json", "quiet")
+
 
 class Form(enum.StrEnum):
     """The two forms a problem can be brought to."""
@@ -104,7 +107,7 @@ def _write_command(ctx: typer.Context) -> list[str]:
     words = ["longstep", "learn"]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if value is None or value == parameter.default:
+        if value is None or value == parameter.default or parameter.name in _NOT_REPEATED:
             continue
         if parameter.param_type_name == "option":
             words.append(max(parameter.opts, key=len))
