@@ -230,6 +230,15 @@ def test_schedule_metric_time_promise_and_origin(report, read):
         assert f"{name} {version}" in read.text
 
 
+def test_constraints_that_are_not_drawn_are_told(report):
+    document = report.to_document()
+    (group,) = document.learned.metric
+    many = tuple(replace(group, name=f"constraint number {i}") for i in range(30))
+    found = Reader(make_page(replace(document, learned=replace(document.learned, metric=many))))
+    assert "These are 24 of 30 constraints; report.json has all." in found.text
+    assert found.text.count("constraint number") == 24
+
+
 def test_it_is_whole_without_script_and_has_both_axes(page, read):
     classes = [value for _, name, value in read.attributes if name == "class"]
     # Two panels of shares, four of errors.

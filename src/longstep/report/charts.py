@@ -30,7 +30,7 @@ _FLOOR = 1e-16
 # Places to point at in one panel: more are too narrow.
 _HITS = 120
 # Constraints whose metric is drawn; all others are in the report's data.
-_GROUPS = 24
+MOST_GROUPS = 24
 _NAMES = 118
 _LINE = 30
 
@@ -216,7 +216,7 @@ def draw_metric(groups: Sequence[MetricGroup]) -> Markup:
     high = max(2.0, 1.2 * max(values))
     height = 170
     panels = []
-    for group in groups[:_GROUPS]:
+    for group in groups[:MOST_GROUPS]:
         count = len(group.values)
         x = across(-0.5, count - 0.5)
         y = upwards(low, high, "log", height)

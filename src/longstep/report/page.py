@@ -14,7 +14,16 @@ from .._util.version import __version__
 from ..certificates.certificate import Certificate
 from ..certificates.document import read_object
 from ..evaluation.evaluate import TOLERANCES
-from .charts import choose_colours, draw_convergence, draw_metric, draw_profiles, draw_ranges, draw_schedule, draw_times
+from .charts import (
+    MOST_GROUPS,
+    choose_colours,
+    draw_convergence,
+    draw_metric,
+    draw_profiles,
+    draw_ranges,
+    draw_schedule,
+    draw_times,
+)
 from .document import CostRow, Curves, ReportDocument
 from .drawing import name_unit
 from .markup import Markup, join, tag
@@ -243,6 +252,8 @@ def _show_learned(document: ReportDocument) -> Markup | str:
             "The metric: by how much the penalty of each row is raised (above 1) or lowered, on the constraints as "
             "they were written. Point at a bar for its row and the unknowns in it."
         )
+        if len(learned.metric) > MOST_GROUPS:
+            told += f" These are {MOST_GROUPS} of {len(learned.metric)} constraints; report.json has all."
         parts += [tag("p", told, class_="more"), tag("div", draw_metric(learned.metric), class_="panels")]
     elif document.costs:
         parts.append(tag("p", "No metric: all rows of a kind have the same penalty.", class_="more"))
