@@ -57,11 +57,11 @@ def main(sizes=None, steps=200, **options):
         return solver.solve({"s0": state}, steps=demo.BUDGET).variables["inputs"][: model.INPUTS]
 
     flights = [
-        demo.fly("OSQP to 1e-8", demo.osqp_controller(None), steps=steps),
+        demo.fly("OSQP to 1e-8", demo.make_osqp_controller(None), steps=steps),
         demo.fly(f"longstep, {demo.BUDGET} iterations", controller, steps=steps),
-        demo.fly(f"OSQP, {demo.BUDGET} iterations", demo.osqp_controller(demo.BUDGET), steps=steps),
+        demo.fly(f"OSQP, {demo.BUDGET} iterations", demo.make_osqp_controller(demo.BUDGET), steps=steps),
     ]
-    print(demo.flights_table(flights))
+    print(demo.make_table(flights))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import longstep as ls
 from longstep._util import storage
 from longstep.cli import app
 
-COMMANDS = ("learn", "solve", "certify", "evaluate", "info", "export-c", "demo", "reproduce", "doctor")
+COMMANDS = ("learn", "solve", "certify", "evaluate", "report", "info", "export-c", "demo", "reproduce", "doctor")
 MODEL = """
 import cvxpy as cp
 import numpy as np
@@ -174,6 +175,8 @@ def test_json_is_alone_on_stdout(folder, learned):
     assert "No certificate" in document["notes"][0]
     assert document["instances"] == {"train": 6, "test": 8}
     assert document["memory"]["training"] > 0
+    files = [str(folder / "model.py"), "--out", str(solver), "--samples", str(folder / "past.csv")]
+    assert shlex.split(document["origin"]["command"]) == ["longstep", "learn", *files, *SMALL]
     assert "a line from the model" in result.stderr
     # The training came out of the cache.
     assert ls.Solver.load(solver).schedule == ls.Solver.load(learned[0]).schedule

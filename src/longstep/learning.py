@@ -1,6 +1,7 @@
 """One call from a problem and samples of its parameters to a learned solver, a table and a certificate."""
 
 import inspect
+import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from .algorithms.douglas_rachford import DouglasRachford
 from .algorithms.osqp import OSQP
 from .algorithms.proximal import ProximalGradient
 from .algorithms.registry import default_algorithm
-from .certificates.certificate import certify, has_exact_claim, least_validation
+from .certificates.certificate import Certificate, certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
 from .data.dataset import Dataset, draw
 from .data.optima import InaccurateReferenceError, NoOptimumError
@@ -27,6 +28,7 @@ from .engine.solution import INFEASIBLE
 from .evaluation import scheduled
 from .evaluation.cost import Costs, choose_solver, compare_costs
 from .evaluation.evaluate import evaluate
+from .evaluation.package_errors import measure_package
 from .families.base import Family
 from .families.composite import Composite
 from .families.names import Block, Layout
@@ -96,6 +98,10 @@ def learn(
     begin = perf_counter()
     if unknown := set(training) - set(inspect.signature(train).parameters):
         raise TypeError(f"learn() got an unexpected keyword argument {min(unknown)!r}")
+    command = _write_call(
+        iid=iid, sizes=sizes, horizon=horizon, block=block, form=form, dtype=dtype, equilibrate=equilibrate, seed=seed,
+        **training,
+    )  # fmt: skip
     model, family = _family(problem, form, dtype, equilibrate)
     parameters, notes = _parameters(family, samples, sizes, iid, seed)
     others = parameters.pop("selection", None)
@@ -124,21 +130,35 @@ def learn(
     # Where solve has an end, its time is the one that counts.
     found = [evaluate(method, data.test, steps, name=name, timed=not family.m) for name, method in methods.items()]
     costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
+    package = measure_package(family, data.test.parameters, steps)
     timing["test"] = perf_counter() - since
     if has_exact_claim(solver):
         notes.append(_exactness(solver, data.test.parameters))
     certificate = None
-    counts = _claimed(horizon)
     if "validation" in parameters:
-        least = least_validation(len(counts), finish=has_exact_claim(solver))
-        if len(data.validation) >= least:
-            certificate = certify(solver, data.validation, counts, progress=progress)
-        else:
-            notes.append(
-                f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}."
-            )
+        since = perf_counter()
+        certificate = _certify(solver, data, horizon, notes, progress)
+        timing["certificate"] = perf_counter() - since
     seconds = perf_counter() - begin
-    return solver, Report(model, data, kept, found, certificate, expected, notes, seconds, costs, timing)
+    parts = (model, data, kept, found, certificate, expected, notes, seconds, costs, timing, package, command)
+    return solver, Report(*parts)
+
+
+def _certify(solver: Solver, data: Dataset, horizon: int, notes: list[str], progress: bool) -> Certificate | None:
+    """Return a certificate of a few iteration counts; None, with a note, where validation instances are too few."""
+    counts = _claimed(horizon)
+    least = least_validation(len(counts), finish=has_exact_claim(solver))
+    if len(data.validation) >= least:
+        return certify(solver, data.validation, counts, progress=progress)
+    notes.append(f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}.")
+    return None
+
+
+def _write_call(**options: object) -> str:
+    """Return the call of `learn` with these options, long ones cut, without those that are as they come."""
+    usual = inspect.signature(learn).parameters
+    given = [f"{k}={reprlib.repr(v)}" for k, v in options.items() if k not in usual or v != usual[k].default]
+    return f"longstep.learn({', '.join(['problem', 'samples', *given])})"
 
 
 def list_forms(family: Family) -> list[Algorithm]:

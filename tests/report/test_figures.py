@@ -14,6 +14,7 @@ import pytest
 from matplotlib.text import Text
 
 import longstep as ls
+from longstep.algorithms.registry import REGISTERED
 from longstep.certificates.certificate import Claim
 from longstep.report import drawing, figures
 
@@ -60,7 +61,8 @@ def test_lines_are_the_geometric_means(width):
         np.testing.assert_array_equal(line(axis, e.name).get_xdata(), np.arange(31))
         np.testing.assert_array_equal(line(axis, e.name).get_ydata(), e.geometric_mean)
     assert axis.get_yscale() == "log"
-    assert axis.get_ylabel() == "f − f*"
+    assert axis.get_ylabel().replace("\n", " ") == "f − f* [units of the objective]"
+    assert axis.get_xlabel() == "iteration $k$ [steps]"
     assert axis.get_title("left") == "Geometric mean, 40 instances of 'test'"
     names = [e.name for e in METHODS[:3]]
     assert (notes(axis), legend(figure)) == (
@@ -247,6 +249,17 @@ def test_a_constant_schedule_and_schedules_that_do_not_fit():
         figures.schedule(constant, other={"ADMM": ls.Schedule({}, {"rho": 1.0})})
     with pytest.raises(ValueError, match="default: there is no rho; there are step"):
         figures.schedule(constant, default={"rho": 1.0})
+
+
+def test_every_hyperparameter_has_a_unit():
+    for algorithm in REGISTERED:
+        assert set(algorithm.units) == set(algorithm.symbols), algorithm
+        names = tuple(algorithm.units)
+        if not names:
+            continue
+        drawn = figures.schedule(ls.Schedule({}, dict.fromkeys(names, 1.0)))
+        for axis, name in zip(drawn.axes, names, strict=True):
+            assert axis.get_ylabel().endswith(f"[{drawing._UNITS[name]}]")
 
 
 # What it looks like.

@@ -62,7 +62,24 @@ learned | 10     1  1 (3)     4    1.6e-5    1.6e-5          1/4  18.2 µs
 plain            3      –     –    2.5e-1    2.5e-1          0/4
 In brackets: from where it stays there. –: not within 4 iterations. Time: 4 iterations, per instance."""
     table = comparison([LEARNED, PLAIN], TOLERANCE)
-    assert str(table) == table.text() == expected
+    assert table.text() == expected
+    # Printed, it fits a terminal: the same words in the same order, in lines of at most 80 columns.
+    assert max(map(len, str(table).splitlines())) <= 80
+    assert str(table).split() == expected.split()
+
+
+def test_printed_tables_fit_eighty_columns():
+    names = {e.name: replace(e, name=f"{e.name}, with a ladder") for e in (LEARNED, PLAIN)}
+    wide = comparison(names.values(), [0.5, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6])
+    lines = str(wide).splitlines()
+    assert max(map(len, wide.text().splitlines()[1:-1])) > 80
+    assert max(map(len, lines)) <= 80
+    # Two tables of about the same width, not one that is full and one with the last column.
+    first, second = (len(line) for line in lines if line.startswith("───"))
+    assert abs(first - second) < 15
+    assert sum(line.startswith("method") for line in lines) == 2
+    for row in wide.cells():
+        assert all(cell in str(wide) for cell in row)
 
 
 def test_markdown_of_a_comparison():
@@ -127,7 +144,7 @@ def test_statistics_at_chosen_iterations():
 
 def test_rich_tables_have_everything_at_every_width():
     table = comparison([replace(LEARNED, name="[bold]learned[/bold]"), PLAIN], TOLERANCE, at=[0, 2, 4])
-    texts = [c for row in table._show_cells() for c in row]
+    texts = [c for row in table.cells() for c in row]
     for width in (200, 80, 50):
         stream = io.StringIO()
         Console(file=stream, width=width).print(table)

@@ -1,12 +1,16 @@
 """Tables: rows of raw values under named columns, for the terminal, as Markdown, and as plain data."""
 
-from collections.abc import Callable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
 from .plain import Json, make_plain
+
+# What a terminal has that nobody made wider.
+WIDTH = 80
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -24,8 +28,8 @@ class Column:
 class Table:
     """Rows of raw values under named columns, with a title above and a note below.
 
-    `print` gives plain text, a Rich console its own kind of table. Where a width is given, a table that is wider is
-    split into several, each with the first column: nothing is ever cut off.
+    `print` gives plain text of at most 80 columns, a Rich console its own kind of table. A table that is wider than the
+    width is split into several of about the same width, each with the first column: nothing is ever cut off.
     """
 
     title: str
@@ -34,22 +38,22 @@ class Table:
     note: str = ""
 
     def text(self, width: int | None = None) -> str:
-        """Return plain text with aligned columns."""
-        cells = self._show_cells()
+        """Return plain text with aligned columns; with a width, title and note are broken into lines too."""
+        cells = self.cells()
         blocks = []
         for part in self._split_columns(width, 2):
             lines = ["  ".join(self._pad(row[j], j) for j in part) for row in cells]
             lines.insert(1, "  ".join("─" * self._measure(j) for j in part))
             blocks.append("\n".join(line.rstrip() for line in lines))
-        lines = [self.title, *"\n\n".join(blocks).split("\n")]
+        lines = [*_break_lines(self.title, width), *"\n\n".join(blocks).split("\n")]
         if self.note:
-            lines.append(self.note)
+            lines += _break_lines(self.note, width)
         return "\n".join(lines)
 
     def markdown(self) -> str:
         """Return a table of GitHub's Markdown, the title in bold before it and the note after it."""
         rules = {"left": ":--", "right": "--:"}
-        head, *body = [[_escape(cell) for cell in row] for row in self._show_cells()]
+        head, *body = [[_escape(cell) for cell in row] for row in self.cells()]
         rule = [rules[self._justify(j)] for j in range(len(head))]
         paragraphs = [f"**{_escape(self.title)}**", "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *body])]
         if self.note:
@@ -64,14 +68,14 @@ class Table:
 
     @override
     def __str__(self) -> str:
-        return self.text()
+        return self.text(WIDTH)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        head, *body = self._show_cells()
+        head, *body = self.cells()
         yield Text(self.title, style="bold")
         # Two spaces of padding and one of the box for each column.
         for part in self._split_columns(options.max_width, 3):
@@ -84,7 +88,7 @@ class Table:
         if self.note:
             yield Text(self.note, style="dim")
 
-    def _show_cells(self) -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
         """Return all texts, the head first, each on one line."""
         body = [[c.show(value) for c, value in zip(self.columns, row, strict=True)] for row in self.rows]
         return [[" ".join(text.split()) for text in row] for row in [[c.name for c in self.columns], *body]]
@@ -95,7 +99,7 @@ class Table:
 
     def _measure(self, j: int) -> int:
         """Return the width of a column."""
-        return max(len(row[j]) for row in self._show_cells())
+        return max(len(row[j]) for row in self.cells())
 
     def _pad(self, text: str, j: int) -> str:
         """Return the text of a cell as wide as its column."""
@@ -104,16 +108,37 @@ class Table:
         return text.rjust(self._measure(j))
 
     def _split_columns(self, width: int | None, gap: int) -> list[list[int]]:
-        """Return the columns of each table that fits the width."""
-        parts = [[0]]
-        used = self._measure(0)
-        for j in range(1, len(self.columns)):
-            used += gap + self._measure(j)
-            if width is not None and used > width - gap and len(parts[-1]) > 1:
-                parts.append([0])
-                used = self._measure(0) + gap + self._measure(j)
-            parts[-1].append(j)
-        return parts
+        """Return the columns of each table that fits the width: the fewest tables, and of those the narrowest."""
+        sizes = [self._measure(j) for j in range(len(self.columns))]
+        if width is None:
+            return [list(range(len(sizes)))]
+        widest = _fill_tables(sizes, width - gap, gap)
+        narrower = (_fill_tables(sizes, limit, gap) for limit in range(sizes[0], width - gap))
+        return next((parts for parts in narrower if len(parts) == len(widest)), widest)
+
+
+def _fill_tables(sizes: Sequence[int], limit: int, gap: int) -> list[list[int]]:
+    """Return the columns of tables that are filled up to the limit one after the other, two columns at least in each.
+
+    The first column is in all of them.
+    """
+    parts = [[0]]
+    used = sizes[0]
+    for j in range(1, len(sizes)):
+        used += gap + sizes[j]
+        if used > limit and len(parts[-1]) > 1:
+            parts.append([0])
+            used = sizes[0] + gap + sizes[j]
+        parts[-1].append(j)
+    return parts
+
+
+def _break_lines(text: str, width: int | None) -> list[str]:
+    """Return the lines of a text, none wider than the width unless a word is."""
+    lines = text.split("\n")
+    if width is None:
+        return lines
+    return [part for line in lines for part in textwrap.wrap(line, width, break_long_words=False) or [""]]
 
 
 def align_lines(lines: Mapping[str, object]) -> str:

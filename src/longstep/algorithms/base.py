@@ -42,6 +42,8 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     converges_on: ClassVar[str] = "an optimum"
     # How hyperparameters are written in figures.
     symbols: ClassVar[dict[str, str]] = {}
+    # … and their units, in those of the cost and of unknowns or rows as they are equilibrated; 1 is none.
+    units: ClassVar[dict[str, str]] = {}
     # What else is known of an algorithm, each looked up by `own`: why the steady state converges, in a sentence that
     # may name {L}; its steps on unknown functions; which of the C back ends takes them; and whether they are along the
     # gradient and the last step alone, z⁺ = z − t∇f(z) + β(z − z⁻), for which the best schedules have closed forms.

@@ -53,6 +53,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     )
     c_back_end: ClassVar[str | None] = "condensed"
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
+    units: ClassVar[dict[str, str]] = {"rho": "cost/unit²", "alpha": "1"}
 
     @override
     def prepare_family(self, family: QP, *, training: bool = False) -> EliminatedQP:

@@ -50,6 +50,7 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
         "(Eckstein and Bertsekas 1992)."
     )
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
+    units: ClassVar[dict[str, str]] = {"rho": "cost/unit²", "alpha": "1"}
 
     @override
     def check_family(self, family: Family) -> None:

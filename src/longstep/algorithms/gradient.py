@@ -133,6 +133,7 @@ class GradientMethod(Unconstrained[SmoothT, InstanceT, GradientState]):
     """What gradient descent and proximal gradient have in common: their state, and what is safe."""
 
     symbols: ClassVar[dict[str, str]] = {"step": "step $t$", "momentum": r"momentum $\beta$"}
+    units: ClassVar[dict[str, str]] = {"step": "unit²/cost", "momentum": "1"}
 
     @override
     def init(self, family, instance, start):

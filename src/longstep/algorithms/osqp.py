@@ -44,6 +44,12 @@ class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
         "rho_ineq": r"$\rho_{\mathrm{ineq}}$",
         "alpha": r"$\alpha$",
     }
+    units: ClassVar[dict[str, str]] = {
+        "sigma": "cost/unit²",
+        "rho_eq": "cost/unit²",
+        "rho_ineq": "cost/unit²",
+        "alpha": "1",
+    }
 
     @override
     def hyperparameters(self, family):

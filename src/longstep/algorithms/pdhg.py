@@ -24,6 +24,7 @@ class PDHG(QPMethod):
         "primal-dual pair (Condat 2013; Vũ 2013)."
     )
     symbols: ClassVar[dict[str, str]] = {"eta": r"$\eta$", "omega": r"$\omega$"}
+    units: ClassVar[dict[str, str]] = {"eta": "1", "omega": "cost/unit²"}
 
     @override
     def hyperparameters(self, family):

@@ -72,6 +72,13 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         "r_tau": r"$r_\tau$",
         "alpha": r"$\alpha$",
     }
+    units: ClassVar[dict[str, str]] = {
+        "r_w": "cost/unit²",
+        "r_yz": "unit²/cost",
+        "r_ynz": "unit²/cost",
+        "r_tau": "cost",
+        "alpha": "1",
+    }
 
     @override
     def hyperparameters(self, family):

@@ -12,6 +12,7 @@ from .evaluate import evaluate
 from .export import export_c
 from .info import info
 from .learn import learn
+from .report import report
 from .reproduce import reproduce
 from .solve import solve
 
@@ -56,6 +57,7 @@ register(
     "longstep certify mpc.longstep --samples validation.csv --check mpc.certificate.json",
 )
 register(app, evaluate, "longstep evaluate mpc.longstep --samples test.csv")
+register(app, report, "longstep report report --out page.html", "longstep report report/report.json --out page.html")
 register(app, info, "longstep info mpc.longstep")
 register(app, export_c, "longstep export-c mpc.longstep --out mpc_c --prefix mpc")
 register(app, demo, "longstep demo --out demo")

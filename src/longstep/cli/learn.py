@@ -1,7 +1,9 @@
 """`longstep learn`: from a model and past data to a solver in a file."""
 
 import enum
+import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,9 @@ import typer
 from .command import AsJson, Cache, Quiet, choose_cache, load_library, name_certificate
 from .modelfile import ModelFile, load_model
 from .output import Output
+
+# Options that change nothing of what is learned.
+_NOT_REPEATED = ("cache", "as_json", "quiet")
 
 
 class Form(enum.StrEnum):
@@ -27,6 +32,7 @@ class Precision(enum.StrEnum):
 
 
 def learn(
+    ctx: typer.Context,
     model: Annotated[
         Path,
         typer.Argument(
@@ -82,6 +88,7 @@ def learn(
                 cache=choose_cache(cache),
                 progress=output.progress,
             )
+        learned = replace(learned, command=shlex.join(_write_command(ctx)))
         solver.save(out)
         certificate = name_certificate(out)
         made = learned.certificate is not None
@@ -93,6 +100,20 @@ def learn(
         output.document(files | learned.to_json())
         output.show(learned)
         output.say(_advise(made, samples is not None and not iid, out, certificate, report))
+
+
+def _write_command(ctx: typer.Context) -> list[str]:
+    """Return the words of the command that was given, without options that are as they come."""
+    words = ["longstep", "learn"]
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        if value is None or value == parameter.default or parameter.name in _NOT_REPEATED:
+            continue
+        if parameter.param_type_name == "option":
+            words.append(max(parameter.opts, key=len))
+        if value is not True:
+            words.append(str(value.value if isinstance(value, enum.Enum) else value))
+    return words
 
 
 def _choose_source(path: Path, model: ModelFile, samples: Path | None) -> Path | Callable[..., object]:

@@ -20,6 +20,7 @@ from ..families.names import Layout
 from ..families.point import Point
 from ..families.quadratic_program import QP
 from ..linalg.matrix import to_csr
+from .labels import RowName, join_names, make_distinct, name_rows
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -143,11 +144,44 @@ class Model:
                 return {key: _stack_duals([values[key] for values in each]) for key in each[0]}
             solution = solution[index]
         assert solution.y is not None
-        full = dataclasses.replace(solution, y=self.rows.expand(solution.y), status=Status.SOLVED)
-        found = self._compiled.chain.invert(full, list(self._compiled.inverse))
+        return self._invert(dataclasses.replace(solution, y=self.rows.expand(solution.y), status=Status.SOLVED))
+
+    def _invert(self, solution: Solution) -> dict[int, Any]:
+        """Return dual values by constraint id out of the multipliers of CVXPY's rows."""
+        found = self._compiled.chain.invert(solution, list(self._compiled.inverse))
         return {
             c.id: _format_dual(c, found.dual_vars[c.id]) for c in self.problem.constraints if c.id in found.dual_vars
         }
+
+    def name_rows(self) -> list[RowName]:
+        """Return for every row of the family the constraint it belongs to, by its label or as CVXPY writes it.
+
+        Rows that CVXPY added, for bounds of variables or for functions that it rewrites, have no name.
+        """
+        empty = Solution(
+            x=np.zeros(self.family.n),
+            y=None,
+            s=None,
+            objective=0.0,
+            status=Status.SOLVED,
+            iterations=0,
+            safeguarded=False,
+            primal_residual=0.0,
+            dual_residual=0.0,
+            ray_x=None,
+            ray_y=None,
+            time=0.0,
+            layout=self.layout,
+        )
+        constraints = self.problem.constraints
+        # Labels are of CVXPY 1.7 and later.
+        texts = make_distinct([getattr(c, "label", None) or str(c) for c in constraints])
+        named = {c.id: text for c, text in zip(constraints, texts, strict=True)}
+        full = name_rows(named, self.rows.count, lambda y: self._invert(dataclasses.replace(empty, y=y)))
+        return [
+            join_names(full[own], full[other] if other >= 0 else None)
+            for own, other in zip(self.rows.own, self.rows.opposite, strict=True)
+        ]
 
     def cvxpy_solver(self, solver: "Solver | CompiledSolver", **options: Any) -> Any:
         """Return a solver for `problem.solve(solver=…)` out of a longstep Solver of this family, as it is or compiled.

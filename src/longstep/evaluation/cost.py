@@ -63,6 +63,8 @@ class Cost:
             "unsolved": self.unsolved,
             "most": self.most,
             "seconds": self.seconds,
+            # Of every instance, None where it was left without an answer.
+            "steps": [int(k) if done else None for k, done in zip(self.steps, self.done, strict=True)],
         }
 
 

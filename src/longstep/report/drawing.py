@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Dashes: TypeAlias = Literal["none", "-."] | tuple[float, tuple[float, ...]]
 LineEntry: TypeAlias = "tuple[Line2D, str]"
 _SYMBOLS = {name: symbol for algorithm in REGISTERED for name, symbol in algorithm.symbols.items()}
+_UNITS = {name: unit for algorithm in REGISTERED for name, unit in algorithm.units.items()}
+# What errors are measured in, by metric: residuals of rows and of gradients have units of their own.
+_MEASURED_IN = {"suboptimality": "units of the objective", "gap": "units of the objective"}
+_MEASURED_IN |= dict.fromkeys(("residual", "residual_max", "primal", "dual"), "units of the problem")
 
 
 class Mark(NamedTuple):
@@ -32,6 +36,28 @@ class Mark(NamedTuple):
     values: Mapping[str, float]
     colour: str
     dashes: Dashes
+
+
+def label_measure(evaluation: Evaluation) -> str:
+    """Return what the errors of an evaluation measure, with their unit where longstep knows it."""
+    return add_unit(evaluation.measure, name_unit(evaluation.metric))
+
+
+def name_unit(metric: str) -> str | None:
+    """Return the unit of the errors of a metric; None where it is a function of the user."""
+    return _MEASURED_IN.get(metric)
+
+
+def label_hyperparameter(name: str) -> str:
+    """Return the symbol of a hyperparameter with its unit."""
+    return add_unit(_SYMBOLS.get(name, name), _UNITS.get(name))
+
+
+def add_unit(label: str, unit: str | None) -> str:
+    """Return a label with its unit in brackets; without brackets where no unit is known."""
+    if unit is None:
+        return label
+    return f"{label} [{unit}]"
 
 
 def draw_frame(axis: "Axes", last: int, limits: tuple[float, float]) -> None:
@@ -253,7 +279,7 @@ def draw_schedule(
             line = axis.axhline(level, linewidth=1.0, zorder=2, color=mark.colour, linestyle=mark.dashes)
             entries.append((line, mark.label))
             shown.append(level)
-    axis.set(xlim=(-0.5, end - 0.5), ylabel=_SYMBOLS.get(name, name))
+    axis.set(xlim=(-0.5, end - 0.5), ylabel=label_hyperparameter(name))
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     _choose_scale(axis, min(shown), max(shown))
     return entries

@@ -31,6 +31,7 @@ from .drawing import (
     draw_schedule,
     draw_worst,
     label_ends,
+    label_measure,
 )
 from .style import COLOURS, GREY, Entry, add_legend, make_canvas, use_style
 from .tables import check_comparable, count_instances
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ItemT = TypeVar("ItemT")
+# The label of every axis of steps.
+ITERATIONS = "iteration $k$ [steps]"
 # Nothing that tells when or with what a file was made.
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -79,7 +82,7 @@ def convergence(
         figure, (axis,) = make_canvas(width, 1, 1, (0.56 if wide else 0.68) * width)
         last = max([e.iterations for e in evaluations] + [k for k, _ in bounds] + list(counts))
         draw_frame(axis, int(last), choose_limits([*means, *edges, worst, *([v] for _, v in bounds)]))
-        axis.set(xlabel="iteration", ylabel=_break_lines(evaluations[0].measure, figure))
+        axis.set(xlabel=ITERATIONS, ylabel=_break_lines(label_measure(evaluations[0]), figure))
         axis.set_title(textwrap.fill(title, int((width - 0.8) / 0.068)))
         lines = draw_means(axis, evaluations, chosen)
         entries: list[Entry] = []
@@ -128,9 +131,9 @@ def residuals(
             lowest = axis is axes[1] or beside
             draw_frame(axis, max(e.iterations for e in panel), limits)
             if leftmost:
-                axis.set(ylabel="geometric mean")
+                axis.set(ylabel="geometric mean [units of the problem]")
             if lowest:
-                axis.set(xlabel="iteration")
+                axis.set(xlabel=ITERATIONS)
             axis.tick_params(labelleft=leftmost, labelbottom=lowest)
             axis.set_title(panel[0].measure)
             lines = draw_means(axis, panel, None)
@@ -177,7 +180,7 @@ def schedule(
         for i, axis in enumerate(axes[: len(names)]):
             lowest = i + columns >= len(names)
             if lowest:
-                axis.set(xlabel="step $k$")
+                axis.set(xlabel=ITERATIONS)
             axis.tick_params(labelbottom=lowest)
         if title:
             figure.suptitle(title, x=0.01, ha="left", size=9)

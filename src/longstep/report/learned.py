@@ -15,8 +15,12 @@ from ..data.dataset import Dataset
 from ..engine.forecast import Forecast
 from ..evaluation.cost import Costs
 from ..evaluation.evaluate import Evaluation
+from ..evaluation.package_errors import PackageErrors
 from ..schedules.schedule import constant
 from ..training.record import Training
+from .document import FILE, ReportDocument
+from .facts import describe_learned, describe_origin, describe_problem
+from .page import PAGE, frame_page, write_page
 from .tables import Table, comparison, cost_table
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ class Report:
     `costs` are the steps and the time until `solve` ends on test instances, the installed package's beside them, with a
     verdict. `evaluations` are on test instances too: the learned solver first, then the best constant, the defaults.
     `timing` tells where the time went, `notes` what else is worth knowing, such as why there is no certificate.
+    `package` are the installed package's errors after some numbers of steps, `command` is what was called.
     """
 
     origin: Model | None
@@ -44,6 +49,8 @@ class Report:
     seconds: float
     costs: Costs | None = None
     timing: dict[str, float] = field(default_factory=dict)
+    package: PackageErrors | None = None
+    command: str = ""
 
     @property
     def model(self) -> Model:
@@ -95,8 +102,10 @@ class Report:
         return parts
 
     def to_json(self) -> dict[str, Json]:
-        """Return all of it as plain data."""
+        """Return all of it as plain data; what was learned, on which rows, and the errors step by step included."""
+        family = self.data.train.family
         return {
+            "longstep": "report",
             "table": self.table.to_json(),
             "kept": self.training.kept,
             "instances": {split.name: len(split) for split in self.data},
@@ -107,20 +116,35 @@ class Report:
             "verdict": self.verdict,
             "timing": self.timing,
             "seconds": self.seconds,
+            "problem": describe_problem(family),
+            "learned": describe_learned(self.training, family, self.origin),
+            "evaluations": [evaluation.to_json() for evaluation in self.evaluations],
+            "package": None if self.package is None else self.package.to_json(),
+            "origin": describe_origin(self.training, self.command),
         }
 
+    def to_document(self) -> ReportDocument:
+        """Return what a page is made of: what `report.json` holds, read back."""
+        return ReportDocument.of(json.loads(json.dumps(self.to_json())))
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, as notebooks show it."""
+        return frame_page(self.to_document())
+
     def save(self, folder: "str | Path") -> list[Path]:
-        """Write tables, schedule, certificate and, where Matplotlib is installed, figures; return the files."""
+        """Write the page, tables, schedule, certificate and, where Matplotlib is there, figures; return the files."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         texts = {
             "table.md": self.table.markdown(),
-            "report.json": json.dumps(self.to_json(), indent=1, ensure_ascii=False),
+            FILE: json.dumps(self.to_json(), indent=1, ensure_ascii=False),
             "schedule.json": json.dumps(json.loads(self.training.schedule.to_json()), indent=1),
         }
         for name, text in texts.items():
             storage.write_bytes(folder / name, (text + "\n").encode())
         written = [folder / name for name in texts]
+        write_page(self.to_document(), folder / PAGE)
+        written.append(folder / PAGE)
         if self.certificate is not None:
             self.certificate.save(folder / "certificate.json")
             written.append(folder / "certificate.json")

@@ -61,7 +61,8 @@ def comparison(
     >>> steps = {"step 2/(L+μ)": Solver(family), "step 0.3": Solver(family, step=0.3)}
     >>> found = [evaluate(s, data.test, 20, name=name, timed=False) for name, s in steps.items()]
     >>> print(comparison(found, [1e-2, 1e-6], at=10))
-    Iterations until f − f* is at most the tolerance, geometric mean over 30 instances of 'test'
+    Iterations until f − f* is at most the tolerance, geometric mean over 30
+    instances of 'test'
     method        1e-2  1e-6  95% at 10  max at 10  safeguarded
     ────────────  ────  ────  ─────────  ─────────  ───────────
     step 2/(L+μ)     2     6    7.2e-10    7.5e-10         0/30

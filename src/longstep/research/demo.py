@@ -16,6 +16,7 @@ from ..solver import Solver
 from .experiments import quadcopter
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 STEPS = 200
@@ -23,6 +24,8 @@ BUDGET = 8
 SIZES = {"train": 10, "validation": 1000, "test": 200}
 # A gust every two seconds throws the quadcopter into another state of those that were trained for.
 _GUST = 20
+# Flights that are closer than this are drawn at this distance.
+_SMALLEST_GAP = 1e-8
 Controller = Callable[[np.ndarray], np.ndarray]
 
 
@@ -116,29 +119,43 @@ def make_table(flights: list[Flight]) -> Table:
     return Table(f"Closed loop, {gusts}", columns, rows)
 
 
-def draw_flights(flights: list[Flight], path: Path) -> None:
-    """Draw height and one rotor over time, and how far each flight is from the first, the exact one."""
+def draw_flights(flights: list[Flight]) -> "Figure":
+    """Draw the height of the first flight, the exact one, and how far the others are from it; return the figure.
+
+    On one axis the flights would lie on top of each other: what differs is drawn, on logarithmic axes.
+    """
     from matplotlib.figure import Figure
 
+    exact, *others = flights
+    time = np.arange(len(exact.states)) * quadcopter.DT
+    panels = [
+        ("height, off by [m]", lambda flight: flight.states[:, 2] - exact.states[:, 2]),
+        ("roll and pitch, off by [rad]", lambda flight: np.max(abs(flight.states - exact.states)[:, 3:5], axis=1)),
+        ("rotors, off by [limit = 1]", lambda flight: _repeat_last(flight.inputs - exact.inputs)),
+    ]
     with style.use_style():
-        figure = Figure(figsize=(7, 6), layout="constrained")
-        axes = figure.subplots(3, 1, sharex=True)
-        for i, flight in enumerate(flights):
-            time = np.arange(len(flight.states)) * quadcopter.DT
-            line: dict[str, Any] = {"color": style.COLOURS[i], "linestyle": style.DASHES[i], "linewidth": 1.2}
-            axes[0].plot(time, flight.states[:, 2], label=flight.name, **line)
-            axes[1].step(time[:-1], flight.inputs[:, 0], where="post", **line)
-            if i:
-                distance = np.linalg.norm(flight.states - flights[0].states, axis=1)
-                axes[2].semilogy(time[1:], np.maximum(distance[1:], 1e-8), **line)
+        figure = Figure(figsize=(7, 7.5), layout="constrained")
+        axes = figure.subplots(len(panels) + 1, 1, sharex=True)
+        axes[0].plot(time, exact.states[:, 2], color="black", label=exact.name)
         axes[0].axhline(quadcopter.TARGET[2], color="#999999", linewidth=0.8)
-        for side in (-quadcopter.INPUT_LIMIT, quadcopter.INPUT_LIMIT):
-            axes[1].axhline(side, color="#999999", linewidth=0.8)
-        for axis, label in zip(axes, ("height", "rotor 1", "distance of states"), strict=True):
+        axes[0].set_ylabel("height [m]")
+        for axis, (label, measure) in zip(axes[1:], panels, strict=True):
+            for i, flight in enumerate(others):
+                gap = np.abs(measure(flight))
+                # All begin in one state: that is no distance to draw.
+                gap = np.where(gap > 0, np.maximum(gap, _SMALLEST_GAP), np.nan)
+                axis.semilogy(time, gap, color=style.COLOURS[i], linestyle=style.DASHES[i], label=flight.name)
             axis.set_ylabel(label)
-        axes[2].set_xlabel("time [s]")
-        figure.legend(loc="outside upper center", ncols=len(flights), frameon=False)
-        figures.save(figure, path, "png")
+        axes[-1].set_xlabel("time [s]")
+        lines = [*axes[0].get_lines()[:1], *axes[1].get_lines()]
+        figure.legend(lines, [flight.name for flight in flights], loc="outside upper center", ncols=len(flights))
+        return figure
+
+
+def _repeat_last(gaps: np.ndarray) -> np.ndarray:
+    """Return the largest gap of the four rotors in parts of their limit, a value for every state."""
+    worst = np.max(np.abs(gaps), axis=1) / quadcopter.INPUT_LIMIT
+    return np.append(worst, worst[-1])
 
 
 def run(out: Path, console: "Console") -> None:
@@ -166,7 +183,7 @@ def run(out: Path, console: "Console") -> None:
         fly(f"OSQP, {BUDGET} iterations", make_osqp_controller(BUDGET)),
     ]
     console.print(make_table(flights))
-    draw_flights(flights, out / "flight")
+    figures.save(draw_flights(flights), out / "flight", "png")
     names = ", ".join(sorted(path.name for path in out.iterdir() if path.is_file()))
     console.print(f"In {out}/: {names}\n")
     console.print(report.verdict, "\n", style="bold")
