@@ -82,7 +82,7 @@ def test_the_core_needs_jax_equinox_and_scipy_alone():
 
 
 def test_public_names_are_few_and_documented():
-    assert 20 <= len(longstep.__all__) <= 42
+    assert 20 <= len(longstep.__all__) <= 45
     assert set(longstep.__all__) == set(longstep._HOMES)
     for name in longstep.__all__:
         assert getattr(longstep, name).__doc__, name
@@ -110,6 +110,11 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
     scope = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), scope)
+
+
+def test_a_user_needs_no_line_of_jax_for_64_bits():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+    assert not [page.name for page in pages if "jax.config" in page.read_text()]
 
 
 def test_every_public_name_is_in_the_api_page():

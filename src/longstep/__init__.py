@@ -19,6 +19,7 @@ _HOMES = {
     "Conic": "families.conic",
     "CustomProx": "linalg.prox",
     "Dataset": "data.dataset",
+    "enable_float64": "_util.precision",
     "evaluate": "evaluation.evaluate",
     "Evaluation": "evaluation.evaluate",
     "from_cvxpy": "cvxpy",
@@ -84,6 +85,7 @@ __all__ = [
     "Zero",
     "certify",
     "chebyshev",
+    "enable_float64",
     "evaluate",
     "from_cvxpy",
     "generate_c",
@@ -97,6 +99,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from ._util.precision import enable_float64 as enable_float64
     from .algorithms.gradient import GradientDescent as GradientDescent
     from .algorithms.gradient import HeavyBall as HeavyBall
     from .algorithms.osqp import OSQP as OSQP

@@ -105,7 +105,7 @@ class Solver:
         finish: bool | int | None = None,
         **values: float,
     ):
-        require_jax()
+        require_jax(family.dtype)
         self.family = family
         self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
@@ -169,7 +169,7 @@ class Solver:
         `steps=K` takes exactly K steps instead, with no check on the way: the same work for every instance. The
         status then says whether the last point meets the tolerances; infeasibility is not looked for.
         """
-        require_jax()
+        require_jax(self.family.dtype)
         clock = Clock(time_limit)
         budget = Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
@@ -199,7 +199,7 @@ class Solver:
         as there are cores, and on accelerators 100,000 for each, or as many as fit. Where JAX sees several devices, the
         instances are spread over all of them. A time limit is for the whole batch.
         """
-        require_jax()
+        require_jax(self.family.dtype)
         clock = Clock(time_limit)
         budget = Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
@@ -233,7 +233,7 @@ class Solver:
         in other precisions from the points themselves. The objective is the family's own, without the sign and the
         constants of a CVXPY problem. `safeguarded` (N,): where the safeguard acted.
         """
-        require_jax()
+        require_jax(self.family.dtype)
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)

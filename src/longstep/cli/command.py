@@ -69,9 +69,9 @@ def load_library(cache: Path | None = None) -> ModuleType:
     """
     import jax
 
-    jax.config.update("jax_enable_x64", True)
     import longstep
 
+    longstep.enable_float64()
     from .._util.storage import cache_folder
 
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
