@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep._util import storage
-from longstep._util.storage import FileFormatError
+from longstep.errors import FileFormatError
 from longstep.families.parameter_range import Seen
 from longstep.families.point import Point
 from longstep.research.demo import require_packages

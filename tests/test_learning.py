@@ -16,12 +16,12 @@ from longstep import learning
 from longstep._util import memory
 from longstep._util.memory import available
 from longstep.certificates.certificate import least_validation
-from longstep.certificates.document import CertificateError
 from longstep.certificates.sample import quantile_bounds
 from longstep.data import references as reference
 from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
+from longstep.errors import CertificateError
 from longstep.families.base import check_convex
 from longstep.families.parameter_range import Seen
 from longstep.learning import _parameters, _referenced, _shared

@@ -19,8 +19,9 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
-    "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "export_c", "saving", "solver", "data",
-    "training", "evaluation", "certificates", "cvxpy", "report", "learning", "research", "cli", "__main__",
+    "errors", "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "export_c", "saving",
+    "solver", "data", "training", "evaluation", "certificates", "cvxpy", "report", "learning", "research", "cli",
+    "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
 FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in MODULES}  # type: ignore
@@ -86,6 +87,14 @@ def test_public_names_are_few_and_documented():
     assert set(longstep.__all__) == set(longstep._HOMES)
     for name in longstep.__all__:
         assert getattr(longstep, name).__doc__, name
+
+
+def test_errors_are_in_one_module():
+    """But for those of research and of the command line, which are theirs."""
+    names = [name for name in MODULES if name.split(".")[1] not in ("research", "cli")]
+    defined = re.compile(r"^class \w+(?:Error|Warning)\b", re.MULTILINE)
+    assert [name for name in names if defined.search(FILES[name].read_text())] == ["longstep.errors"]
+    assert longstep.errors.SamplesError.__doc__
 
 
 @pytest.mark.parametrize("name", MODULES)

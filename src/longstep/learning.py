@@ -19,11 +19,11 @@ from .algorithms.registry import default_algorithm
 from .certificates.certificate import certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
 from .data.dataset import Dataset, draw
-from .data.optima import InaccurateReferenceError, NoOptimumError
 from .data.samples import read_samples
 from .engine.finisher import can_finish, finish_cost
 from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
+from .errors import InaccurateReferenceError, NoOptimumError
 from .evaluation import scheduled
 from .evaluation.cost import Costs, choose_solver, compare_costs
 from .evaluation.evaluate import evaluate

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import longstep as ls
 from longstep.cvxpy import from_cvxpy
-from longstep.data.samples import SamplesError, read_samples
+from longstep.data.samples import read_samples
 from longstep.data.tables import solution_columns, variable_columns, write_solutions, write_table
+from longstep.errors import SamplesError
 from longstep.families.names import Block, Layout
 
 # A vector, a matrix, a semidefinite matrix by its upper triangle, a diagonal one and a scalar with bounds.

@@ -107,7 +107,7 @@ def describe_error(error: BaseException) -> str:
 
 def _list_mistakes() -> tuple[type[Exception], ...]:
     """Return the errors that say what is wrong with what was given: files, data, models, memory, missing packages."""
-    from ..data.optima import InaccurateReferenceError
+    from ..errors import InaccurateReferenceError
 
     # FileFormatError and CertificateError are ValueErrors.
     return ValueError, OSError, MemoryError, ImportError, InaccurateReferenceError

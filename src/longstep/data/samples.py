@@ -13,15 +13,12 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import SamplesError
 from ..families.names import Layout
 from .tables import by_suffix, pyarrow
 
 # Rows of a CSV file that are held as text at a time.
 _CHUNK = 8192
-
-
-class SamplesError(ValueError):
-    """A file of samples that cannot be used, with what is wrong, where, and what to do."""
 
 
 def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N size"]:

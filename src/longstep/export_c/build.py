@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .._util import storage
 from .._util.hashing import content_hash
+from ..errors import CompilerError, NoCompilerError
 from . import emit
 from .code import Code
 from .source import rename_prefix
@@ -19,14 +20,6 @@ SAFE = (
     *("-O2", "-ftree-vectorize", "-fno-tree-slp-vectorize", "-fpeel-loops"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
 )
-
-
-class CompilerError(RuntimeError):
-    """The C compiler refused what it was given."""
-
-
-class NoCompilerError(CompilerError):
-    """There is no C compiler."""
 
 
 def find_compiler() -> list[str]:

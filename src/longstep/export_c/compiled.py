@@ -18,9 +18,10 @@ from ..algorithms.base import Algorithm
 from ..engine.budget import Budget, Clock, check_tolerances
 from ..engine.measure import Measure
 from ..engine.solution import INFEASIBLE, History, Solution, Status
+from ..errors import NoCompilerError
 from ..families.point import Point
 from ..schedules.schedule import Schedule
-from .build import NoCompilerError, build_library
+from .build import build_library
 from .code import Code, write_code
 from .inputs import Inputs
 from .library import BAD_INPUT, Library, Settings, Slot, Start
