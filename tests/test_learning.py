@@ -164,7 +164,14 @@ def test_a_family_without_names(tmp_path):
         ((past(20),), {"sizes": {"train": 30}}, "20 samples do not make 30 for training"),
         ((past(20),), {"sizes": {"train": 4, "validation": 4}}, "with iid=True .* only"),
         (({"c": np.zeros((20, 3))},), {}, "'low' has no value"),
-        (({"c": np.zeros((20, 3)), "lwo": np.zeros(20)},), {}, "'lwo' is no parameter of this problem; .* c, low"),
+        (
+            ({"c": np.zeros((20, 3)), "lwo": np.zeros(20)},),
+            {},
+            "'lwo' is no parameter of this problem; .* c, low; did you mean 'low'",
+        ),
+        ((lambda: {"c": np.zeros(3), "low": 0.0},), {}, r"sampler <lambda>\(\) cannot be called .*def sample\(rng\)"),
+        ((lambda rng, size: rng.normal(size=size),), {}, r"sampler <lambda>\(rng, size\) cannot be called"),
+        ((past(20),), {"columns": "position"}, "these samples are no file"),
     ],
 )
 def test_refusals(problem, arguments, options, message):
@@ -373,6 +380,8 @@ def test_what_is_kept_need_not_be_learned(place, kept, problem, monkeypatch):
     assert solver.solve({"c": [1.0, -2.0, 0.5], "low": -1.2}).solved
 
 
-def test_a_misspelt_option_is_told_by_learn(problem):
-    with pytest.raises(TypeError, match=r"learn\(\) got an unexpected keyword argument 'horizn'"):
-        ls.learn(problem, past(12), horizn=10)
+@pytest.mark.parametrize(("wrong", "right"), [("horizn", "horizon"), ("iterationz", "iterations")])
+def test_a_misspelt_option_is_told_by_learn(problem, wrong, right):
+    message = rf"learn\(\) got an unexpected keyword argument '{wrong}'; did you mean '{right}'\?"
+    with pytest.raises(TypeError, match=message):
+        ls.learn(problem, past(12), **{wrong: 10})

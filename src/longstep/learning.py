@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ._util.nearest import suggest
 from .algorithms.base import Algorithm
 from .algorithms.condensed import Condensed
 from .algorithms.douglas_rachford import DouglasRachford
@@ -18,6 +19,7 @@ from .algorithms.proximal import ProximalGradient
 from .algorithms.registry import default_algorithm
 from .certificates.certificate import certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
+from .data.columns import Columns
 from .data.dataset import Dataset, draw
 from .data.samples import read_samples
 from .engine.finisher import can_finish, finish_cost
@@ -58,6 +60,7 @@ def learn(
     *,
     iid: bool | None = None,
     sizes: Mapping[str, int] | None = None,
+    columns: Columns = None,
     horizon: int = 50,
     block: int | Sequence[int] = 10,
     form: Literal["qp", "conic"] | None = None,
@@ -78,9 +81,9 @@ def learn(
     A sampler's draws are independent, so a certificate is made of validation instances. Past data are rarely so:
     the newest are for the test, those before for training, repetitions are left out, and they are certified only with
     `iid=True`, which says that they are independent draws from what the solver will meet; then all are taken as they
-    are. `sizes` says how many instances `train`, `validation` and
-    `test` take. `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is told
-    first, and refused where there is less. Interrupted and called again, it goes on where it was.
+    are. `sizes` says how many instances `train`, `validation` and `test` take, `columns` what a file calls its columns
+    (`read_samples`). `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is
+    told first, and refused where there is less. Interrupted and called again, it goes on where it was.
 
     >>> import cvxpy as cp, numpy as np
     >>> from longstep import learn
@@ -94,10 +97,11 @@ def learn(
     (True, True)
     """
     begin = perf_counter()
-    if unknown := set(training) - set(inspect.signature(train).parameters):
-        raise TypeError(f"learn() got an unexpected keyword argument {min(unknown)!r}")
+    _check_options(training)
     model, family = _family(problem, form, dtype, equilibrate)
-    parameters, notes = _parameters(family, samples, sizes, iid, seed)
+    parameters, notes = _parameters(family, _past(family, samples, columns), sizes, iid, seed)
+    if model is not None:
+        notes += model.notes
     others = parameters.pop("selection", None)
     shape = {"horizon": horizon, "block": block, "memory_limit": memory_limit}
     count = family.count(family.vectors(parameters["train"]))
@@ -139,6 +143,13 @@ def learn(
             )
     seconds = perf_counter() - begin
     return solver, Report(model, data, kept, found, certificate, expected, notes, seconds, costs, timing)
+
+
+def _check_options(training: Mapping[str, object]) -> None:
+    """Refuse options that neither `learn` nor `train` has, in the name of the one that was called."""
+    known = [*inspect.signature(learn).parameters, *inspect.signature(train).parameters]
+    for name in sorted(set(training) - set(known)):
+        raise TypeError(f"learn() got an unexpected keyword argument {name!r}{suggest(name, known)}")
 
 
 def list_forms(family: Family) -> list[Algorithm]:
@@ -268,7 +279,7 @@ def _parameters(
         wanted = {"train": most, "validation": _VALIDATION, "test": _TEST} | dict(sizes or {})
         wanted["selection"] = _SELECTION if family.m else 0
         return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
-    values = _past(family, samples)
+    values = samples
     notes = []
     if not iid:
         values, notes = _distinct(values)
@@ -286,11 +297,15 @@ def _parameters(
     return {name: family.select(values, index) for name, index in chosen.items()}, notes + more
 
 
-def _past(family: Family, samples: Any) -> Any:
-    """Past parameters as arrays."""
+def _past(family: Family, samples: Any, columns: Columns) -> Any:
+    """Past parameters as arrays; a sampler as it is."""
     if isinstance(samples, str | Path):
         layout = family.layout or _unnamed(family, samples)
-        return read_samples(Path(samples), layout)
+        return read_samples(Path(samples), layout, columns)
+    if columns is not None:
+        raise ValueError("columns says how a file of samples calls its columns, and these samples are no file")
+    if callable(samples):
+        return samples
     return family.vectors(np.asarray(samples) if _is_table(samples) else samples)
 
 

@@ -22,6 +22,13 @@ AsJson: TypeAlias = Annotated[
 Quiet: TypeAlias = Annotated[
     bool, typer.Option("--quiet", "-q", help="Results and errors only: no progress, no advice, no stack trace.")
 ]
+Columns: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What a table calls its columns: NAME=COLUMN,COLUMN,… for a parameter and its entries, may be given "
+        "several times; or `position`, where they are in the order that `info` shows."
+    ),
+]
 Cache: TypeAlias = Annotated[
     Path | None,
     typer.Option(envvar="LONGSTEP_CACHE", help="Where finished work is kept; ~/.cache/longstep by default."),

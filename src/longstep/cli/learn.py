@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .command import AsJson, Cache, Quiet, choose_cache, load_library, name_certificate
+from .command import AsJson, Cache, Columns, Quiet, choose_cache, load_library, name_certificate
+from .data import parse_columns
 from .modelfile import ModelFile, load_model
 from .output import Output
 
@@ -38,6 +39,7 @@ def learn(
         Path | None,
         typer.Option(help="Past values of the parameters, one instance a row: .csv, .parquet or .npz."),
     ] = None,
+    columns: Columns = None,
     iid: Annotated[
         bool, typer.Option("--iid", help="I know that the samples were drawn independently from one distribution.")
     ] = False,
@@ -73,6 +75,7 @@ def learn(
                 found.problem,
                 _choose_source(model, found, samples),
                 iid=True if iid else None,
+                columns=parse_columns(columns),
                 form=form and form.value,
                 horizon=horizon,
                 block=_read_lengths(block),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import UNSOLVED, AsJson, Quiet, SolverFile, load_library
+from .command import UNSOLVED, AsJson, Columns, Quiet, SolverFile, load_library
 from .data import read_parameters
 from .output import Output
 
@@ -19,6 +19,7 @@ def solve(
         Path, typer.Option(help="The instances, one a row, columns named as in `info`: .csv, .parquet or .npz.")
     ],
     out: Annotated[Path, typer.Option(help="Where the solutions go, one row an instance: .csv, .parquet or .npz.")],
+    columns: Columns = None,
     steps: Annotated[
         int | None, typer.Option(min=0, help="Exactly this many steps for every instance, without a check on the way.")
     ] = None,
@@ -42,7 +43,7 @@ def solve(
         from ..data.tables import write_solutions
 
         loaded = ls.Solver.load(solver)
-        x = read_parameters(loaded, parameters)
+        x = read_parameters(loaded, parameters, columns)
         solution = loaded.solve_batch(
             x, steps=steps, eps_abs=eps_abs, eps_rel=eps_rel, max_iter=max_iter, time_limit=time_limit
         )

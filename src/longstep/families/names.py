@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from jaxtyping import Array, Float, Int, Real
 from numpy.typing import ArrayLike
 
+from .._util.nearest import suggest
 from .._util.storage import JsonObject
 from ..linalg.real import real_array
 from .affine import Affine
@@ -150,13 +151,7 @@ class Layout:
 
         Values without that axis are repeated for every instance.
         """
-        for words, names in (
-            ("is no parameter of this problem", [str(n) for n in named if n not in self.parameters]),
-            ("has no value", [n for n in self.parameters if n not in named]),
-        ):
-            if names:
-                whole = ", ".join(self.parameters)
-                raise ValueError(f"{', '.join(map(repr, names))} {words}; the problem's parameters are {whole}")
+        self._check_names(named)
         values = {name: _array(name, named[name]) for name in self.parameters}
         counts = {}
         for name, block in self.parameters.items():
@@ -179,6 +174,18 @@ class Layout:
             parts.append(np.broadcast_to(block.flatten(stacked), (count, block.first.size)))
         x = np.concatenate(parts, axis=1)
         return x if counts else x[0]
+
+    def _check_names(self, named: Mapping[str, ArrayLike]) -> None:
+        """Refuse names that are no parameters, with what they are like, and parameters without a value."""
+        unknown = [str(name) for name in named if name not in self.parameters]
+        missing = [name for name in self.parameters if name not in named]
+        whole = f"the problem's parameters are {', '.join(self.parameters)}"
+        if unknown:
+            near = suggest(unknown[0], missing)
+            listed = ", ".join(map(repr, unknown))
+            raise ValueError(f"{listed} is no parameter of this problem; {whole}{near}")
+        if missing:
+            raise ValueError(f"{', '.join(map(repr, missing))} has no value; {whole}")
 
     def one(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, " size"]:
         """The parameter of one instance; refused where values have an axis of instances."""
