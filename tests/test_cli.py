@@ -116,6 +116,10 @@ def test_from_a_model_and_a_table_to_solutions(folder, learned):
     assert "No certificate" in said.stdout
     assert "--iid" in said.stderr
     assert said.stderr.startswith("memory: ")
+    assert "plan: 10 steps for 3 unknowns" in said.stderr
+    assert "instances: 6 to learn from, 8 to compare on" in said.stderr
+    for phase in ("references", "training", "selection", "test"):
+        assert said.stderr.index(f"{phase}: ") < said.stderr.index(f"{phase}: done in ")
     assert f"longstep solve {solver}" in said.stderr
     assert not (folder / "mpc.certificate.json").exists()
     out = folder / "solutions.csv"
@@ -275,8 +279,12 @@ def test_what_is_not_solved_has_an_exit_code_of_its_own(folder, learned, tmp_pat
 
 
 def test_instances_far_away_are_reported(learned, tmp_path):
-    far = write(tmp_path / "far.csv", [[1000.0, 0.0, 0.0, 0.7], *[[0.1, 0.0, 0.0, 0.7]] * 4])
-    result = invoke("solve", learned[0], "--parameters", far, "--out", tmp_path / "far.npz", "--json")
+    rows = [[1000.0, 0.0, 0.0, 0.7], *[[0.1, 0.0, 0.0, 0.7]] * 4]
+    far = write(tmp_path / "far.csv", rows, ["one", "two", "three", "top"])
+    call = ("solve", learned[0], "--parameters", far, "--out", tmp_path / "far.npz", "--json")
+    refused(invoke(*call), "no column 'c[0]'", "--columns position")
+    refused(invoke(*call, "--columns", "one,two"), "NAME=COLUMN")
+    result = invoke(*call, "--columns", "c=one,two,three")
     assert json.loads(result.stdout)["outside"] == 1
     assert np.load(tmp_path / "far.npz")["outside"].tolist() == [True] + [False] * 4
 
@@ -424,6 +432,15 @@ def test_help_has_an_example(name):
     assert f"longstep {name} " in result.stdout.split("Example")[1]
     for option in ("--json", "--quiet"):
         assert option in result.stdout
+
+
+@pytest.mark.parametrize(("word", "found"), [("so", {"solve"}), ("e", {"evaluate", "export-c"})])
+def test_completion(word, found):
+    """As bash asks for it."""
+    asked = {"_LONGSTEP_COMPLETE": "complete_bash", "COMP_WORDS": f"longstep {word}", "COMP_CWORD": "1"}
+    call = [sys.executable, "-m", "longstep"]
+    result = subprocess.run(call, env=os.environ | asked, capture_output=True, text=True, check=True)
+    assert set(result.stdout.split()) == found
 
 
 def test_doctor(folder):

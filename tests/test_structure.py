@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,30 @@ def test_version_is_stated_once():
     assert stated
     assert stated.group(1) == longstep.__version__
     assert f"## [{longstep.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {longstep.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_readme_of_a_package_index_has_no_links_that_break():
+    """With the substitutions of pyproject.toml, as the build makes them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    text = (ROOT / "README.md").read_text()
+    for each in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text, changed = re.subn(each["pattern"], each["replacement"], text)
+        assert changed, f"{each['pattern']} finds nothing any more"
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert targets
+    assert all(target.startswith("https://") for target in targets)
+    assert "$$" not in text
+    assert "clone" not in text
+
+
+def test_extras_are_documented():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for page in ("README.md", "docs/index.md"):
+        text = (ROOT / page).read_text()
+        assert not [name for name in extras if f"`{name}`" not in text], page
+    used = {name for name in extras if name not in ("all", "ray", "torch")}
+    assert extras["all"] == [f"longstep[{','.join(sorted(used))}]"]
 
 
 def test_slow_tests_are_there():

@@ -1,7 +1,6 @@
 """One call from a problem and samples of its parameters to a learned solver, a table and a certificate."""
 
 import inspect
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +10,17 @@ from typing import Any, Literal
 import numpy as np
 
 from ._util.nearest import suggest
+from ._util.progress import Phases, say
 from .algorithms.base import Algorithm
 from .algorithms.condensed import Condensed
 from .algorithms.douglas_rachford import DouglasRachford
 from .algorithms.osqp import OSQP
 from .algorithms.proximal import ProximalGradient
 from .algorithms.registry import default_algorithm
-from .certificates.certificate import certify, has_exact_claim, least_validation
+from .certificates.certificate import Certificate, certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
 from .data.columns import Columns
-from .data.dataset import Dataset, draw
+from .data.dataset import Dataset, Split, draw
 from .data.samples import read_samples
 from .engine.finisher import can_finish, finish_cost
 from .engine.forecast import forecast
@@ -52,6 +52,8 @@ _TRAIN = 100
 _TRAIN_LARGE = 20
 _LARGE = 300
 _CLAIMS = 5
+# Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
+_KNOWN = 400
 
 
 def learn(
@@ -107,42 +109,55 @@ def learn(
     count = family.count(family.vectors(parameters["train"]))
     expected = forecast(family, count, factorizations=training.get("factorizations"), **shape)
     if progress:
-        print(expected, file=sys.stderr)
+        say(str(expected))
+        say(_describe_work(family, parameters, horizon))
     expected.check()
     independent = callable(samples) or bool(iid)
-    data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
+    phases = Phases(progress)
+    with phases.time("references", f"the optima of {count} training instances"):
+        data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
     training = ({} if loss is None else {"loss": loss}) | training
-    timing = {"references": perf_counter() - begin}
     forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
     options = {"seed": seed, "cache": cache, "progress": progress, **shape, **training}
-    since = perf_counter()
-    trained = train(family, data.train, algorithm=forms, **options)
-    timing["training"] = perf_counter() - since
-    since = perf_counter()
-    name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
-    timing["selection"] = perf_counter() - since
-    since = perf_counter()
-    steps = max(2 * horizon, 100)
-    methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
-    methods["defaults"] = scheduled.vanilla(family)
-    # Where solve has an end, its time is the one that counts.
-    found = [evaluate(method, data.test, steps, name=name, timed=not family.m) for name, method in methods.items()]
-    costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
-    timing["test"] = perf_counter() - since
-    if has_exact_claim(solver):
-        notes.append(_exactness(solver, data.test.parameters))
+    with phases.time("training", f"{horizon} steps, block by block"):
+        trained = train(family, data.train, algorithm=forms, **options)
+    with phases.time("selection", "the learned schedule, the best constant or the defaults"):
+        name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
+    with phases.time("test", f"what they cost on {len(data.test)} instances"):
+        steps = max(2 * horizon, 100)
+        methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
+        methods["defaults"] = scheduled.vanilla(family)
+        # Where solve has an end, its time is the one that counts.
+        found = [evaluate(method, data.test, steps, name=name, timed=not family.m) for name, method in methods.items()]
+        costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
+        if has_exact_claim(solver):
+            notes.append(_exactness(solver, data.test.parameters))
     certificate = None
-    counts = _claimed(horizon)
     if "validation" in parameters:
-        least = least_validation(len(counts), finish=has_exact_claim(solver))
-        if len(data.validation) >= least:
-            certificate = certify(solver, data.validation, counts, progress=progress)
-        else:
-            notes.append(
-                f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}."
-            )
+        with phases.time("certificate", f"what holds on {len(data.validation)} validation instances"):
+            certificate = _certify(solver, data.validation, _claimed(horizon), notes, progress)
     seconds = perf_counter() - begin
-    return solver, Report(model, data, kept, found, certificate, expected, notes, seconds, costs, timing)
+    return solver, Report(model, data, kept, found, certificate, expected, notes, seconds, costs, phases.seconds)
+
+
+def _describe_work(family: Family, parameters: Mapping[str, Any], horizon: int) -> str:
+    """Return what is going to be done, and about how long that takes where it is known."""
+    roles = {"train": "to learn from", "validation": "to certify with", "test": "to compare on"}
+    counts = {name: family.count(family.vectors(parameters[name])) for name in roles if name in parameters}
+    parts = ", ".join(f"{counts[name]} {roles[name]}" for name in counts)
+    usual = ""
+    if family.n <= _KNOWN:
+        usual = ". Families of this size take one to four minutes on two cores, the first time"
+    return f"plan: {horizon} steps for {family.n} unknowns and {family.m} rows; instances: {parts}{usual}"
+
+
+def _certify(solver: Solver, split: Split, counts: list[int], notes: list[str], progress: bool) -> Certificate | None:
+    """Return a certificate; None, with a note, where there are too few instances for one."""
+    least = least_validation(len(counts), finish=has_exact_claim(solver))
+    if len(split) < least:
+        notes.append(f"No certificate: it takes {least} validation instances, and there are {len(split)}.")
+        return None
+    return certify(solver, split, counts, progress=progress)
 
 
 def _check_options(training: Mapping[str, object]) -> None:
