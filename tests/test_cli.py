@@ -289,6 +289,42 @@ def test_instances_far_away_are_reported(learned, tmp_path):
     assert np.load(tmp_path / "far.npz")["outside"].tolist() == [True] + [False] * 4
 
 
+QUICK = """
+import sys
+from longstep.cli import app
+try:
+    app(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code, end.code
+assert "jax" not in sys.modules, "JAX was imported"
+"""
+
+
+def test_a_few_instances_are_solved_without_jax(folder, learned, tmp_path):
+    """By the library that `learn` left in the cache; one that is damaged is made again."""
+    out = tmp_path / "quick.npz"
+    tight = ("--eps-abs", "1e-9", "--eps-rel", "1e-9")
+    arguments = list(map(str, ("solve", learned[0], "--parameters", folder / "new.csv", "--out", out, *tight)))
+
+    def solve_quickly():
+        call = [sys.executable, "-c", QUICK, *arguments]
+        return subprocess.run(call, env=environment(folder / "cache"), capture_output=True, text=True, check=False)
+
+    done = solve_quickly()
+    assert done.returncode == 0, done.stderr
+    expected = ls.Solver.load(learned[0]).solve_batch(draw(5, seed=2), eps_abs=1e-9, eps_rel=1e-9)
+    found = np.load(out)
+    np.testing.assert_allclose(found["objective"], expected.objective, atol=1e-8)
+    np.testing.assert_allclose([found[f"x[{j}]"] for j in range(3)], expected.variables["x"].T, atol=1e-8)
+    assert found["outside"].tolist() == expected.outside.tolist()
+    for library in (folder / "cache" / "c").glob("*.so"):
+        whole = library.read_bytes()
+        library.unlink()  # this process may have it open
+        library.write_bytes(whole[:-1])
+    assert "JAX was imported" in solve_quickly().stderr
+    assert solve_quickly().returncode == 0
+
+
 HEAD = "import cvxpy as cp, numpy as np\nx, p = cp.Variable(2, name='x'), cp.Parameter(2, name='p')\n"
 BAD_MODELS = {
     "integer": (HEAD + "z = cp.Variable(2, name='z', integer=True)\n"

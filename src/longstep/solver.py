@@ -15,9 +15,10 @@ from .algorithms.registry import default_algorithm
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.finisher import Finisher, first_attempt, learned_proximal
+from .engine.history import History
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
-from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
+from .engine.solution import INFEASIBLE, Ended, Solution, Status, join_pieces, make_solution
 from .engine.stopping import Limits
 from .engine.walk import Attempts, walk
 from .export_c import CompiledSolver, compile_solver

@@ -11,6 +11,7 @@ from .command import AsJson, Cache, Columns, Quiet, choose_cache, load_library, 
 from .data import parse_columns
 from .modelfile import ModelFile, load_model
 from .output import Output
+from .quick import compile_kept
 
 
 class Form(enum.StrEnum):
@@ -86,6 +87,7 @@ def learn(
                 progress=output.progress,
             )
         solver.save(out)
+        compile_kept(out, solver)  # for `longstep solve`
         certificate = name_certificate(out)
         made = learned.certificate is not None
         if made:

@@ -3,17 +3,21 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array, Float, Int, Real
+from jaxtyping import Float, Int, Real
 from numpy.typing import ArrayLike
 
 from .._util.nearest import suggest
 from .._util.storage import JsonObject
 from ..linalg.real import real_array
-from .affine import Affine
+
+if TYPE_CHECKING:
+    import jax
+
+    from .affine import Affine
 
 # How far a value may be from the set that its attributes describe, as in CVXPY.
 _TOLERANCE = 1e-8
@@ -107,7 +111,7 @@ class Solved(Protocol):
     """What has the points of one instance or, on the leading axis, of several."""
 
     @property
-    def x(self) -> np.ndarray | Array:
+    def x(self) -> "np.ndarray | jax.Array":
         """The points."""
         ...
 
@@ -246,7 +250,7 @@ class Layout:
         return x
 
 
-def check_layout(layout: Layout | None, n: int, parameter: Affine | None) -> None:
+def check_layout(layout: Layout | None, n: int, parameter: "Affine | None") -> None:
     """Refuse names for other vectors than a family's: its parameter map's, and points with n entries."""
     if layout is None:
         return
