@@ -336,10 +336,11 @@ def test_memory_is_what_is_free(monkeypatch):
         memory.require(2**21, "this", "")
 
 
-def test_long_work_is_told_beforehand(capsys, monkeypatch):
+def test_long_work_is_told_beforehand(caplog, monkeypatch):
     monkeypatch.setattr("longstep.engine.forecast._LONG_SECONDS", 0.0)
-    ls.Solver(qp_family())
-    assert "longstep makes 9 dense factors of" in capsys.readouterr().err  # the ladder's
+    with caplog.at_level("INFO", "longstep"):
+        ls.Solver(qp_family())
+    assert "longstep makes 9 dense factors of" in caplog.text  # the ladder's
 
 
 @pytest.mark.parametrize("density", [0.001, 0.5])
