@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest coverage fuzz lint docs bench maros throughput latency networks training front-door designs ablation certificates parameters clean
+.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,12 @@ lint: $(READY)          ## ruff and pyright
 docs: $(READY)          ## the documentation site, into out/docs
 	$(RUN) -m pip install --quiet --group docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --site-dir out/docs
+
+dist: $(READY)          ## sdist and wheel for a package index, checked, into dist
+	$(RUN) -m pip install --quiet --group dist
+	rm -rf dist
+	$(RUN) -m build
+	$(RUN) -m twine check --strict dist/*
 
 bench: maros throughput latency parameters training networks certificates ## all measured comparisons; JSON goes to out/benchmarks
 

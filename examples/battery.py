@@ -14,10 +14,9 @@ The energy bought is a variable of its own, because price·load would be a produ
 """
 
 import cvxpy as cp
-import jax
 import numpy as np
 
-from longstep import learn
+from longstep import enable_float64, learn
 
 HOURS = 24
 CAPACITY, POWER, EFFICIENCY = 10.0, 3.0, 0.95  # kWh, kW, of each way
@@ -57,7 +56,7 @@ def sample(rng):
 
 
 def main(sizes=None, **options):
-    jax.config.update("jax_enable_x64", True)
+    enable_float64()
     solver, report = learn(problem, sample, sizes=sizes or {"train": 20}, **options)
     print(report)
 

@@ -14,10 +14,9 @@ certificate holds for such draws, and says nothing about all the overlapping win
 """
 
 import cvxpy as cp
-import jax
 import numpy as np
 
-from longstep import learn
+from longstep import enable_float64, learn
 
 T, DT, DRAG = 15, 0.5, 0.05  # measurements, seconds between them, 1/s
 MU, RHO = 2, 2
@@ -56,7 +55,7 @@ def error(estimate, states):
 
 
 def main(sizes=None, horizon=30, drives=100, **options):
-    jax.config.update("jax_enable_x64", True)
+    enable_float64()
     solver, report = learn(problem, sample, sizes=sizes or {"train": 20}, horizon=horizon, **options)
     print(report)
 

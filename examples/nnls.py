@@ -14,10 +14,9 @@ An image has many pixels and one A, so they are solved in one batch, as columns 
 from time import perf_counter
 
 import cvxpy as cp
-import jax
 import numpy as np
 
-from longstep import learn
+from longstep import enable_float64, learn
 
 BANDS, MATERIALS, NOISE = 100, 20, 0.005
 
@@ -56,7 +55,7 @@ def sample(rng):
 
 
 def main(sizes=None, pixels=1024, **options):
-    jax.config.update("jax_enable_x64", True)
+    enable_float64()
     solver, report = learn(problem, sample, sizes=sizes or {"train": 20}, **options)
     print(report)
 

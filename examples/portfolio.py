@@ -15,10 +15,9 @@ Risk and costs stay the same from day to day, so one schedule serves every day.
 """
 
 import cvxpy as cp
-import jax
 import numpy as np
 
-from longstep import learn
+from longstep import enable_float64, learn
 
 ASSETS, FACTORS = 45, 5
 RISK_AVERSION, SPREAD, IMPACT, EXPOSURE_LIMIT = 3e-4, 0.1, 0.03, 15.0
@@ -58,7 +57,7 @@ def describe(weights, day):
 
 
 def main(sizes=None, **options):
-    jax.config.update("jax_enable_x64", True)
+    enable_float64()
     solver, report = learn(problem, sample, sizes=sizes or {"train": 20}, **options)
     print(report)
 

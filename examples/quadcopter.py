@@ -9,10 +9,9 @@ first inputs of the plan. Here it may take eight iterations for that, and OSQP, 
 """
 
 import cvxpy as cp
-import jax
 import numpy as np
 
-from longstep import learn
+from longstep import enable_float64, learn
 from longstep.research import demo
 from longstep.research.experiments import quadcopter as model
 
@@ -40,7 +39,7 @@ def sample(rng):
 
 
 def main(sizes=None, steps=200, **options):
-    jax.config.update("jax_enable_x64", True)
+    enable_float64()
     solver, report = learn(problem, sample, sizes=sizes or {"train": 20}, **options)
     print(report)
 

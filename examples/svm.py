@@ -15,10 +15,9 @@ variables α the labels would change the matrix, and nothing could be factorised
 """
 
 import cvxpy as cp
-import jax
 import numpy as np
 
-from longstep import learn
+from longstep import enable_float64, learn
 
 STATIONS, WIDTH, WRONG = 120, 0.25, 0.05
 C, SMOOTH = 0.5, 0.2
@@ -63,7 +62,7 @@ def sample(rng):
 
 
 def main(sizes=None, hours=100, **options):
-    jax.config.update("jax_enable_x64", True)
+    enable_float64()
     solver, report = learn(problem, sample, sizes=sizes or {"train": 20}, **options)
     print(report)
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep._util import storage
-from longstep._util.storage import FileFormatError
+from longstep.errors import FileFormatError
 from longstep.families.parameter_range import Seen
 from longstep.families.point import Point
 from longstep.research.demo import require_packages
@@ -185,10 +185,21 @@ def test_float64_needs_jax_in_64_bit_mode():
         "assert abs(float(s.solve({}).x[0]) - 1) < 1e-3\n"
         "try: ls.QP(np.eye(1), np.eye(1))\n"
         "except ValueError as e: print(e)\n"
+        "with ls.enable_float64():\n"
+        "    wide = ls.Solver(ls.QP(np.eye(1), np.eye(1), q=[-2.0], l=[0.0], u=[1.0]))\n"
+        "    assert wide.solve({}).x.dtype == np.float64\n"
+        "assert not jax.config.read('jax_enable_x64'), 'the block must restore what was'\n"
+        "for call in (wide.solve, lambda x: wide.solve_batch([x]), lambda x: wide.run([x], 3)):\n"
+        "    try: call({})\n"
+        "    except ValueError as e: print(e)\n"
+        "ls.enable_float64()\n"
+        "assert wide.solve({}).x.dtype == np.float64\n"
+        "with ls.enable_float64(): pass\n"
+        "assert jax.config.read('jax_enable_x64'), 'what was is on'\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "JAX is in 32-bit mode" in out
-    assert "jax_enable_x64" in out
+    assert out.count("JAX is in 32-bit mode") == 4
+    assert out.count("longstep.enable_float64()") == 4
 
 
 def test_complex_and_masked_numbers_are_refused():

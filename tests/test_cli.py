@@ -117,6 +117,10 @@ def test_from_a_model_and_a_table_to_solutions(folder, learned):
     assert "No certificate" in said.stdout
     assert "--iid" in said.stderr
     assert said.stderr.startswith("memory: ")
+    assert "plan: 10 steps for 3 unknowns" in said.stderr
+    assert "instances: 6 to learn from, 8 to compare on" in said.stderr
+    for phase in ("references", "training", "selection", "test"):
+        assert said.stderr.index(f"{phase}: ") < said.stderr.index(f"{phase}: done in ")
     assert f"longstep solve {solver}" in said.stderr
     assert not (folder / "mpc.certificate.json").exists()
     out = folder / "solutions.csv"
@@ -278,10 +282,50 @@ def test_what_is_not_solved_has_an_exit_code_of_its_own(folder, learned, tmp_pat
 
 
 def test_instances_far_away_are_reported(learned, tmp_path):
-    far = write(tmp_path / "far.csv", [[1000.0, 0.0, 0.0, 0.7], *[[0.1, 0.0, 0.0, 0.7]] * 4])
-    result = invoke("solve", learned[0], "--parameters", far, "--out", tmp_path / "far.npz", "--json")
+    rows = [[1000.0, 0.0, 0.0, 0.7], *[[0.1, 0.0, 0.0, 0.7]] * 4]
+    far = write(tmp_path / "far.csv", rows, ["one", "two", "three", "top"])
+    call = ("solve", learned[0], "--parameters", far, "--out", tmp_path / "far.npz", "--json")
+    refused(invoke(*call), "no column 'c[0]'", "--columns position")
+    refused(invoke(*call, "--columns", "one,two"), "NAME=COLUMN")
+    result = invoke(*call, "--columns", "c=one,two,three")
     assert json.loads(result.stdout)["outside"] == 1
     assert np.load(tmp_path / "far.npz")["outside"].tolist() == [True] + [False] * 4
+
+
+QUICK = """
+import sys
+from longstep.cli import app
+try:
+    app(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code, end.code
+assert "jax" not in sys.modules, "JAX was imported"
+"""
+
+
+def test_a_few_instances_are_solved_without_jax(folder, learned, tmp_path):
+    """By the library that `learn` left in the cache; one that is damaged is made again."""
+    out = tmp_path / "quick.npz"
+    tight = ("--eps-abs", "1e-9", "--eps-rel", "1e-9")
+    arguments = list(map(str, ("solve", learned[0], "--parameters", folder / "new.csv", "--out", out, *tight)))
+
+    def solve_quickly():
+        call = [sys.executable, "-c", QUICK, *arguments]
+        return subprocess.run(call, env=environment(folder / "cache"), capture_output=True, text=True, check=False)
+
+    done = solve_quickly()
+    assert done.returncode == 0, done.stderr
+    expected = ls.Solver.load(learned[0]).solve_batch(draw(5, seed=2), eps_abs=1e-9, eps_rel=1e-9)
+    found = np.load(out)
+    np.testing.assert_allclose(found["objective"], expected.objective, atol=1e-8)
+    np.testing.assert_allclose([found[f"x[{j}]"] for j in range(3)], expected.variables["x"].T, atol=1e-8)
+    assert found["outside"].tolist() == expected.outside.tolist()
+    for library in (folder / "cache" / "c").glob("*.so"):
+        whole = library.read_bytes()
+        library.unlink()  # this process may have it open
+        library.write_bytes(whole[:-1])
+    assert "JAX was imported" in solve_quickly().stderr
+    assert solve_quickly().returncode == 0
 
 
 HEAD = "import cvxpy as cp, numpy as np\nx, p = cp.Variable(2, name='x'), cp.Parameter(2, name='p')\n"
@@ -427,6 +471,15 @@ def test_help_has_an_example(name):
     assert f"longstep {name} " in result.stdout.split("Example")[1]
     for option in ("--json", "--quiet"):
         assert option in result.stdout
+
+
+@pytest.mark.parametrize(("word", "found"), [("so", {"solve"}), ("e", {"evaluate", "export-c"})])
+def test_completion(word, found):
+    """As bash asks for it."""
+    asked = {"_LONGSTEP_COMPLETE": "complete_bash", "COMP_WORDS": f"longstep {word}", "COMP_CWORD": "1"}
+    call = [sys.executable, "-m", "longstep"]
+    result = subprocess.run(call, env=os.environ | asked, capture_output=True, text=True, check=True)
+    assert set(result.stdout.split()) == found
 
 
 def test_doctor(folder):

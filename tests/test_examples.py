@@ -16,7 +16,7 @@ from .cvxpy.problems import set_values
 from .cvxpy.test_model import assert_data_equal_cvxpy, assert_solution_equals_cvxpy, dense, solved
 
 FOLDER = Path(__file__).parents[1] / "examples"
-NAMES = ("battery", "kalman", "nnls", "portfolio", "quadcopter", "svm")
+NAMES = ("battery", "cart", "kalman", "nnls", "portfolio", "quadcopter", "svm")
 every_example = pytest.mark.parametrize("name", NAMES)
 
 
@@ -110,7 +110,13 @@ BETTER = {
 @pytest.mark.slow
 @every_example
 def test_the_script_runs_to_its_end(name, capsys):
-    less = {"kalman": {"drives": 30}, "nnls": {"pixels": 50}, "quadcopter": {"steps": 20}, "svm": {"hours": 20}}
+    less = {
+        "cart": {"steps": 50},
+        "kalman": {"drives": 30},
+        "nnls": {"pixels": 50},
+        "quadcopter": {"steps": 20},
+        "svm": {"hours": 20},
+    }
     main = runpy.run_path(str(FOLDER / f"{name}.py"))["main"]
     sizes = {"train": 6, "validation": 700, "test": 10}
     quick = {"horizon": 20, "iterations": 10, "candidates": 20, "cache": False, "progress": False}

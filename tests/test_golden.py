@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.certificates.document import CertificateError
 from longstep.data.dataset import Split
 from longstep.data.references import Optima
+from longstep.errors import CertificateError, NoCompilerError
 from longstep.export_c import Export
-from longstep.export_c.build import NoCompilerError, find_compiler
+from longstep.export_c.build import find_compiler
 
 GOLDEN = Path(__file__).parent / "golden"
 SOLVERS = sorted(GOLDEN.glob("*/*.longstep"))

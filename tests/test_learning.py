@@ -16,12 +16,12 @@ from longstep import learning
 from longstep._util import memory
 from longstep._util.memory import available
 from longstep.certificates.certificate import least_validation
-from longstep.certificates.document import CertificateError
 from longstep.certificates.sample import quantile_bounds
 from longstep.data import references as reference
 from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
+from longstep.errors import CertificateError
 from longstep.families.base import check_convex
 from longstep.families.parameter_range import Seen
 from longstep.learning import _parameters, _referenced, _shared
@@ -164,7 +164,14 @@ def test_a_family_without_names(tmp_path):
         ((past(20),), {"sizes": {"train": 30}}, "20 samples do not make 30 for training"),
         ((past(20),), {"sizes": {"train": 4, "validation": 4}}, "with iid=True .* only"),
         (({"c": np.zeros((20, 3))},), {}, "'low' has no value"),
-        (({"c": np.zeros((20, 3)), "lwo": np.zeros(20)},), {}, "'lwo' is no parameter of this problem; .* c, low"),
+        (
+            ({"c": np.zeros((20, 3)), "lwo": np.zeros(20)},),
+            {},
+            "'lwo' is no parameter of this problem; .* c, low; did you mean 'low'",
+        ),
+        ((lambda: {"c": np.zeros(3), "low": 0.0},), {}, r"sampler <lambda>\(\) cannot be called .*def sample\(rng\)"),
+        ((lambda rng, size: rng.normal(size=size),), {}, r"sampler <lambda>\(rng, size\) cannot be called"),
+        ((past(20),), {"columns": "position"}, "these samples are no file"),
     ],
 )
 def test_refusals(problem, arguments, options, message):
@@ -329,10 +336,11 @@ def test_memory_is_what_is_free(monkeypatch):
         memory.require(2**21, "this", "")
 
 
-def test_long_work_is_told_beforehand(capsys, monkeypatch):
+def test_long_work_is_told_beforehand(caplog, monkeypatch):
     monkeypatch.setattr("longstep.engine.forecast._LONG_SECONDS", 0.0)
-    ls.Solver(qp_family())
-    assert "longstep makes 9 dense factors of" in capsys.readouterr().err  # the ladder's
+    with caplog.at_level("INFO", "longstep"):
+        ls.Solver(qp_family())
+    assert "longstep makes 9 dense factors of" in caplog.text  # the ladder's
 
 
 @pytest.mark.parametrize("density", [0.001, 0.5])
@@ -373,6 +381,8 @@ def test_what_is_kept_need_not_be_learned(place, kept, problem, monkeypatch):
     assert solver.solve({"c": [1.0, -2.0, 0.5], "low": -1.2}).solved
 
 
-def test_a_misspelt_option_is_told_by_learn(problem):
-    with pytest.raises(TypeError, match=r"learn\(\) got an unexpected keyword argument 'horizn'"):
-        ls.learn(problem, past(12), horizn=10)
+@pytest.mark.parametrize(("wrong", "right"), [("horizn", "horizon"), ("iterationz", "iterations")])
+def test_a_misspelt_option_is_told_by_learn(problem, wrong, right):
+    message = rf"learn\(\) got an unexpected keyword argument '{wrong}'; did you mean '{right}'\?"
+    with pytest.raises(TypeError, match=message):
+        ls.learn(problem, past(12), **{wrong: 10})

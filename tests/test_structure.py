@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
-    "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "export_c", "saving", "solver", "data",
-    "training", "evaluation", "certificates", "cvxpy", "torch", "report", "learning", "research", "cli", "__main__",
+    "errors", "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "export_c", "saving",
+    "solver", "data", "training", "evaluation", "certificates", "cvxpy", "torch", "report", "learning", "research",
+    "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
 FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in MODULES}  # type: ignore
@@ -82,10 +84,18 @@ def test_the_core_needs_jax_equinox_and_scipy_alone():
 
 
 def test_public_names_are_few_and_documented():
-    assert 20 <= len(longstep.__all__) <= 42
+    assert 20 <= len(longstep.__all__) <= 45
     assert set(longstep.__all__) == set(longstep._HOMES)
     for name in longstep.__all__:
         assert getattr(longstep, name).__doc__, name
+
+
+def test_errors_are_in_one_module():
+    """But for those of research and of the command line, which are theirs."""
+    names = [name for name in MODULES if name.split(".")[1] not in ("research", "cli")]
+    defined = re.compile(r"^class \w+(?:Error|Warning)\b", re.MULTILINE)
+    assert [name for name in names if defined.search(FILES[name].read_text())] == ["longstep.errors"]
+    assert longstep.errors.SamplesError.__doc__
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -114,6 +124,11 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), scope)
 
 
+def test_a_user_needs_no_line_of_jax_for_64_bits():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+    assert not [page.name for page in pages if "jax.config" in page.read_text()]
+
+
 def test_every_public_name_is_in_the_api_page():
     text = (ROOT / "docs" / "api.md").read_text()
     assert not [n for n in longstep.__all__ if not re.search(rf"^::: longstep\.{n}$", text, re.MULTILINE)]
@@ -130,6 +145,30 @@ def test_version_is_stated_once():
     assert stated
     assert stated.group(1) == longstep.__version__
     assert f"## [{longstep.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {longstep.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_readme_of_a_package_index_has_no_links_that_break():
+    """With the substitutions of pyproject.toml, as the build makes them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    text = (ROOT / "README.md").read_text()
+    for each in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text, changed = re.subn(each["pattern"], each["replacement"], text)
+        assert changed, f"{each['pattern']} finds nothing any more"
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert targets
+    assert all(target.startswith("https://") for target in targets)
+    assert "$$" not in text
+    assert "clone" not in text
+
+
+def test_extras_are_documented():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for page in ("README.md", "docs/index.md"):
+        text = (ROOT / page).read_text()
+        assert not [name for name in extras if f"`{name}`" not in text], page
+    used = {name for name in extras if name not in ("all", "ray", "torch")}
+    assert extras["all"] == [f"longstep[{','.join(sorted(used))}]"]
 
 
 def test_slow_tests_are_there():

@@ -19,6 +19,7 @@ _HOMES = {
     "Conic": "families.conic",
     "CustomProx": "linalg.prox",
     "Dataset": "data.dataset",
+    "enable_float64": "_util.precision",
     "evaluate": "evaluation.evaluate",
     "Evaluation": "evaluation.evaluate",
     "from_cvxpy": "cvxpy",
@@ -37,6 +38,7 @@ _HOMES = {
     "ProximalGradient": "algorithms.proximal",
     "QP": "families.quadratic_program",
     "Quadratic": "families.smooth",
+    "read_samples": "data.samples",
     "required_samples": "certificates.sample",
     "Schedule": "schedules.schedule",
     "SCS": "algorithms.scs",
@@ -49,6 +51,7 @@ _HOMES = {
     "Status": "engine.solution",
     "train": "training.train",
     "Training": "training.record",
+    "write_table": "data.tables",
     "Zero": "linalg.prox",
 }
 __all__ = [
@@ -84,19 +87,24 @@ __all__ = [
     "Zero",
     "certify",
     "chebyshev",
+    "enable_float64",
     "evaluate",
     "from_cvxpy",
     "generate_c",
     "guarantee",
     "learn",
+    "read_samples",
     "required_samples",
     "silver",
     "silver_strongly_convex",
     "solve_references",
     "train",
+    "write_table",
 ]
 
 if TYPE_CHECKING:
+    from . import errors as errors
+    from ._util.precision import enable_float64 as enable_float64
     from .algorithms.gradient import GradientDescent as GradientDescent
     from .algorithms.gradient import HeavyBall as HeavyBall
     from .algorithms.osqp import OSQP as OSQP
@@ -112,6 +120,8 @@ if TYPE_CHECKING:
     from .cvxpy import from_cvxpy as from_cvxpy
     from .data.dataset import Dataset as Dataset
     from .data.references import solve_references as solve_references
+    from .data.samples import read_samples as read_samples
+    from .data.tables import write_table as write_table
     from .engine.solution import Solution as Solution
     from .engine.solution import Status as Status
     from .evaluation.evaluate import Evaluation as Evaluation
@@ -142,6 +152,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module(".errors", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'longstep' has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)

@@ -2,7 +2,6 @@
 
 import inspect
 import reprlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ._util.nearest import suggest
+from ._util.progress import Phases, say
 from .algorithms.base import Algorithm
 from .algorithms.condensed import Condensed
 from .algorithms.douglas_rachford import DouglasRachford
@@ -19,12 +20,13 @@ from .algorithms.proximal import ProximalGradient
 from .algorithms.registry import default_algorithm
 from .certificates.certificate import Certificate, certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
-from .data.dataset import Dataset, draw
-from .data.optima import InaccurateReferenceError, NoOptimumError
+from .data.columns import Columns
+from .data.dataset import Dataset, Split, draw
 from .data.samples import read_samples
 from .engine.finisher import can_finish, finish_cost
 from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
+from .errors import InaccurateReferenceError, NoOptimumError
 from .evaluation import scheduled
 from .evaluation.cost import Costs, choose_solver, compare_costs
 from .evaluation.evaluate import evaluate
@@ -52,6 +54,8 @@ _TRAIN = 100
 _TRAIN_LARGE = 20
 _LARGE = 300
 _CLAIMS = 5
+# Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
+_KNOWN = 400
 
 
 def learn(
@@ -60,6 +64,7 @@ def learn(
     *,
     iid: bool | None = None,
     sizes: Mapping[str, int] | None = None,
+    columns: Columns = None,
     horizon: int = 50,
     block: int | Sequence[int] = 10,
     form: Literal["qp", "conic"] | None = None,
@@ -80,9 +85,9 @@ def learn(
     A sampler's draws are independent, so a certificate is made of validation instances. Past data are rarely so:
     the newest are for the test, those before for training, repetitions are left out, and they are certified only with
     `iid=True`, which says that they are independent draws from what the solver will meet; then all are taken as they
-    are. `sizes` says how many instances `train`, `validation` and
-    `test` take. `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is told
-    first, and refused where there is less. Interrupted and called again, it goes on where it was.
+    are. `sizes` says how many instances `train`, `validation` and `test` take, `columns` what a file calls its columns
+    (`read_samples`). `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is
+    told first, and refused where there is less. Interrupted and called again, it goes on where it was.
 
     >>> import cvxpy as cp, numpy as np
     >>> from longstep import learn
@@ -96,62 +101,78 @@ def learn(
     (True, True)
     """
     begin = perf_counter()
-    if unknown := set(training) - set(inspect.signature(train).parameters):
-        raise TypeError(f"learn() got an unexpected keyword argument {min(unknown)!r}")
+    _check_options(training)
     command = _write_call(
-        iid=iid, sizes=sizes, horizon=horizon, block=block, form=form, dtype=dtype, equilibrate=equilibrate, seed=seed,
-        **training,
+        iid=iid, sizes=sizes, columns=columns, horizon=horizon, block=block, form=form, dtype=dtype,
+        equilibrate=equilibrate, seed=seed, **training,
     )  # fmt: skip
     model, family = _family(problem, form, dtype, equilibrate)
-    parameters, notes = _parameters(family, samples, sizes, iid, seed)
+    parameters, notes = _parameters(family, _past(family, samples, columns), sizes, iid, seed)
+    if model is not None:
+        notes += model.notes
     others = parameters.pop("selection", None)
     shape = {"horizon": horizon, "block": block, "memory_limit": memory_limit}
     count = family.count(family.vectors(parameters["train"]))
     expected = forecast(family, count, factorizations=training.get("factorizations"), **shape)
     if progress:
-        print(expected, file=sys.stderr)
+        say(str(expected))
+        say(_describe_work(family, parameters, horizon))
     expected.check()
     independent = callable(samples) or bool(iid)
-    data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
+    phases = Phases(progress)
+    with phases.time("references", f"the optima of {count} training instances"):
+        data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
     training = ({} if loss is None else {"loss": loss}) | training
-    timing = {"references": perf_counter() - begin}
     forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
     options = {"seed": seed, "cache": cache, "progress": progress, **shape, **training}
-    since = perf_counter()
-    trained = train(family, data.train, algorithm=forms, **options)
-    timing["training"] = perf_counter() - since
-    since = perf_counter()
-    name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
-    timing["selection"] = perf_counter() - since
-    since = perf_counter()
-    steps = max(2 * horizon, 100)
-    methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
-    methods["defaults"] = scheduled.vanilla(family)
-    # Where solve has an end, its time is the one that counts.
-    found = [evaluate(method, data.test, steps, name=name, timed=not family.m) for name, method in methods.items()]
-    costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
-    package = measure_package(family, data.test.parameters, steps)
-    timing["test"] = perf_counter() - since
-    if has_exact_claim(solver):
-        notes.append(_exactness(solver, data.test.parameters))
+    with phases.time("training", f"{horizon} steps, block by block"):
+        trained = train(family, data.train, algorithm=forms, **options)
+    with phases.time("selection", "the learned schedule, the best constant or the defaults"):
+        name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
+    with phases.time("test", f"what they cost on {len(data.test)} instances"):
+        steps = max(2 * horizon, 100)
+        methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
+        methods["defaults"] = scheduled.vanilla(family)
+        # Where solve has an end, its time is the one that counts.
+        found = [evaluate(method, data.test, steps, name=name, timed=not family.m) for name, method in methods.items()]
+        costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
+        package = measure_package(family, data.test.parameters, steps)
+        if has_exact_claim(solver):
+            notes.append(_exactness(solver, data.test.parameters))
     certificate = None
     if "validation" in parameters:
-        since = perf_counter()
-        certificate = _certify(solver, data, horizon, notes, progress)
-        timing["certificate"] = perf_counter() - since
+        with phases.time("certificate", f"what holds on {len(data.validation)} validation instances"):
+            certificate = _certify(solver, data.validation, _claimed(horizon), notes, progress)
     seconds = perf_counter() - begin
-    parts = (model, data, kept, found, certificate, expected, notes, seconds, costs, timing, package, command)
+    parts = (model, data, kept, found, certificate, expected, notes, seconds, costs, phases.seconds, package, command)
     return solver, Report(*parts)
 
 
-def _certify(solver: Solver, data: Dataset, horizon: int, notes: list[str], progress: bool) -> Certificate | None:
-    """Return a certificate of a few iteration counts; None, with a note, where validation instances are too few."""
-    counts = _claimed(horizon)
+def _describe_work(family: Family, parameters: Mapping[str, Any], horizon: int) -> str:
+    """Return what is going to be done, and about how long that takes where it is known."""
+    roles = {"train": "to learn from", "validation": "to certify with", "test": "to compare on"}
+    counts = {name: family.count(family.vectors(parameters[name])) for name in roles if name in parameters}
+    parts = ", ".join(f"{counts[name]} {roles[name]}" for name in counts)
+    usual = ""
+    if family.n <= _KNOWN:
+        usual = ". Families of this size take one to four minutes on two cores, the first time"
+    return f"plan: {horizon} steps for {family.n} unknowns and {family.m} rows; instances: {parts}{usual}"
+
+
+def _certify(solver: Solver, split: Split, counts: list[int], notes: list[str], progress: bool) -> Certificate | None:
+    """Return a certificate; None, with a note, where there are too few instances for one."""
     least = least_validation(len(counts), finish=has_exact_claim(solver))
-    if len(data.validation) >= least:
-        return certify(solver, data.validation, counts, progress=progress)
-    notes.append(f"No certificate: it takes {least} validation instances, and there are {len(data.validation)}.")
-    return None
+    if len(split) < least:
+        notes.append(f"No certificate: it takes {least} validation instances, and there are {len(split)}.")
+        return None
+    return certify(solver, split, counts, progress=progress)
+
+
+def _check_options(training: Mapping[str, object]) -> None:
+    """Refuse options that neither `learn` nor `train` has, in the name of the one that was called."""
+    known = [*inspect.signature(learn).parameters, *inspect.signature(train).parameters]
+    for name in sorted(set(training) - set(known)):
+        raise TypeError(f"learn() got an unexpected keyword argument {name!r}{suggest(name, known)}")
 
 
 def _write_call(**options: object) -> str:
@@ -289,7 +310,7 @@ def _parameters(
         wanted = {"train": most, "validation": _VALIDATION, "test": _TEST} | dict(sizes or {})
         wanted["selection"] = _SELECTION if family.m else 0
         return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
-    values = _past(family, samples)
+    values = samples
     notes = []
     if not iid:
         values, notes = _distinct(values)
@@ -307,11 +328,15 @@ def _parameters(
     return {name: family.select(values, index) for name, index in chosen.items()}, notes + more
 
 
-def _past(family: Family, samples: Any) -> Any:
-    """Past parameters as arrays."""
+def _past(family: Family, samples: Any, columns: Columns) -> Any:
+    """Past parameters as arrays; a sampler as it is."""
     if isinstance(samples, str | Path):
         layout = family.layout or _unnamed(family, samples)
-        return read_samples(Path(samples), layout)
+        return read_samples(Path(samples), layout, columns)
+    if columns is not None:
+        raise ValueError("columns says how a file of samples calls its columns, and these samples are no file")
+    if callable(samples):
+        return samples
     return family.vectors(np.asarray(samples) if _is_table(samples) else samples)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from ._util import storage
-from ._util.storage import FileFormatError
 from .algorithms.base import Algorithm
 from .algorithms.registry import BY_NAME
 from .cones.product import Cones
 from .engine.plan import LadderUse
 from .engine.start import LearnedStart, check_start
+from .errors import FileFormatError
 from .families.affine import Affine
 from .families.base import Family
 from .families.composite import Composite

@@ -16,10 +16,11 @@ from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.finisher import Finisher, first_attempt, learned_proximal
 from .engine.function import Function
+from .engine.history import History
 from .engine.learned import Learned
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
-from .engine.solution import INFEASIBLE, Ended, History, Solution, Status, join_pieces, make_solution
+from .engine.solution import INFEASIBLE, Ended, Solution, Status, join_pieces, make_solution
 from .engine.start import LearnedStart, Predictor, check_start, read_start
 from .engine.stopping import Limits
 from .engine.traced import TracedSolve, make_traced
@@ -84,7 +85,7 @@ class Solver:
         finish: bool | int | None = None,
         **values: float,
     ):
-        require_jax()
+        require_jax(family.dtype)
         self.family = family
         self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
@@ -152,7 +153,7 @@ class Solver:
         `steps=K` takes exactly K steps instead, with no check on the way: the same work for every instance. The
         status then says whether the last point meets the tolerances; infeasibility is not looked for.
         """
-        require_jax()
+        require_jax(self.family.dtype)
         clock = Clock(time_limit)
         budget = Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
@@ -182,7 +183,7 @@ class Solver:
         as there are cores, and on accelerators 100,000 for each, or as many as fit. Where JAX sees several devices, the
         instances are spread over all of them. A time limit is for the whole batch.
         """
-        require_jax()
+        require_jax(self.family.dtype)
         clock = Clock(time_limit)
         budget = Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
@@ -227,7 +228,7 @@ class Solver:
         optimality (`longstep.engine.derivative`), in forward and reverse mode; they are as good as the point is, so
         ask for small tolerances, or have a finish.
         """
-        require_jax()
+        require_jax(self.family.dtype)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         budget = Budget(max_iter, steps, None)
         finish = None if self.finish is None else make_traced(self._working, self.proximal)
@@ -241,7 +242,7 @@ class Solver:
         in other precisions from the points themselves. The objective is the family's own, without the sign and the
         constants of a CVXPY problem. `safeguarded` (N,): where the safeguard acted.
         """
-        require_jax()
+        require_jax(self.family.dtype)
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)

@@ -10,9 +10,9 @@ from scipy import stats
 
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
-from longstep.certificates.document import CertificateError
 from longstep.certificates.sample import TOLERANCES, kl_upper
 from longstep.data.dataset import Split
+from longstep.errors import CertificateError
 from longstep.report.tables import comparison
 
 from ..helpers import random_qp

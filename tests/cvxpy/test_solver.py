@@ -234,3 +234,20 @@ def test_a_compiled_solver_sets_the_same_values():
         np.testing.assert_allclose(others[name], values[name], atol=1e-7)
     for one, other in zip(duals, more, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_tolerances_are_those_that_cvxpy_asks_its_own_solvers_for():
+    """CVXPY calls OSQP with 1e-5; its own objects tell what it reached."""
+    problem, sample = portfolio()
+    model = from_cvxpy(problem)
+    set_values(problem, sample(np.random.default_rng(0)))
+    solver = ls.Solver(model.family)
+    problem.solve(solver=model.cvxpy_solver(solver))
+    through = problem.solver_stats.num_iters
+    assert through == solver.solve(model.parameters_now(), eps_abs=1e-5, eps_rel=1e-5).iterations
+    assert through > solver.solve(model.parameters_now()).iterations
+    problem.solve(solver=model.cvxpy_solver(solver, eps_abs=1e-3, eps_rel=1e-3))
+    assert problem.solver_stats.num_iters < through
+    single = from_cvxpy(problem, dtype="float32")
+    problem.solve(solver=single.cvxpy_solver(ls.Solver(single.family)))
+    assert problem.status == cp.OPTIMAL

@@ -9,7 +9,7 @@ import scipy.optimize
 import longstep as ls
 from longstep.data import optima
 from longstep.data import references as reference
-from longstep.data.optima import InaccurateReferenceError
+from longstep.errors import InaccurateReferenceError
 from longstep.research.experiments import quadcopter
 
 from ..helpers import CONES, random_conic, random_qp

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import longstep as ls
 from longstep.cvxpy import from_cvxpy
-from longstep.data.samples import SamplesError, read_samples
+from longstep.data.samples import read_samples
 from longstep.data.tables import solution_columns, variable_columns, write_solutions, write_table
+from longstep.errors import SamplesError
 from longstep.families.names import Block, Layout
 
 # A vector, a matrix, a semidefinite matrix by its upper triangle, a diagonal one and a scalar with bounds.
@@ -145,7 +146,9 @@ def test_columns_that_are_missing_or_wrong(tmp_path, kind):
     with pytest.raises(SamplesError) as caught:
         read_samples(path, LAYOUT)
     names = "'mu[0]', 'mu[2]', 'M[0,0]', 'M[0,1]', 'M[1,0]', 7 more"
-    assert str(caught.value) == f"{path}: there is no column {names}; the file has 'mu[1]', 'note'"
+    assert str(caught.value).startswith(
+        f"{path}: there is no column {names}; the file has 'mu[1]', 'note'. Columns with"
+    )
     put(path, {"a": [1.0], "b[0]": [2.0], "b[1]": [3.0]})
     with pytest.raises(SamplesError, match=r"column 'b\[1\]' is no entry of the parameter 'b', which has shape \(1,\)"):
         read_samples(path, PAIR)
@@ -241,7 +244,11 @@ def test_more_rows_than_are_held_at_a_time(tmp_path):
             "a,b[0]\n1,5,2,5\n",
         ),
         ("there is more than one column 'a'; keep one", "a,b[0],a\n1,2,3\n"),
-        ("there is no column 'a', 'b[0]'; the file has '1', '2'", "1;2\n3;4\n"),
+        (
+            "there is no column 'a', 'b[0]'; the file has '1', '2'. If they are in the order of the parameters' "
+            "entries, say columns='position' (--columns position)",
+            "1;2\n3;4\n",
+        ),
         ("there are no rows; one is needed for each instance", "a,b[0]\n\n"),
         ("the file is empty; it needs values for 'a', 'b[0]'", "\ufeff\n  \n"),
         ("line 3: unexpected end of data; check the quotes up to there", 'a,b[0]\n1,"2\n3,4'),
@@ -546,3 +553,55 @@ def test_messages_are_one_line(tmp_path):
     with pytest.raises(SamplesError) as caught:
         read_samples(path, PAIR)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_by_aliases_and_by_position(tmp_path, kind):
+    needs(kind)
+    x = samples()
+    own = [f"c{j}" for j in range(13)]
+    path = put(tmp_path / f"past.{kind}", dict(zip(own, x.T, strict=True)))
+    np.testing.assert_array_equal(read_samples(path, LAYOUT, columns="position"), x)
+    aliases = {"mu": own[:3], "M": own[3:7], "C": own[7:10], "D": own[10:12], "price": "c12"}
+    np.testing.assert_array_equal(read_samples(path, LAYOUT, columns=aliases), x)
+    # Only some have other names, in another order.
+    mixed = ["b", "time", "a", *COLUMNS[2:]]
+    values = [x[:, 1], np.zeros(5), x[:, 0], *x.T[2:]]
+    path = put(tmp_path / f"mixed.{kind}", dict(zip(mixed, values, strict=True)))
+    np.testing.assert_array_equal(read_samples(path, LAYOUT, columns={"mu": ["a", "b", "mu[2]"]}), x)
+
+
+def test_by_position_a_header_is_optional_and_lines_are_counted(tmp_path):
+    path = tmp_path / "past.csv"
+    for content in ("1,2\n3,4\n", "\n1;2\n3;4\n", "first,second\n1,2\n3,4\n"):
+        path.write_text(content)
+        np.testing.assert_array_equal(read_samples(path, PAIR, columns="position"), [[1.0, 2.0], [3.0, 4.0]])
+    path.write_text("1,2\n3,x\n")
+    with pytest.raises(SamplesError, match="line 2, column 'b\\[0\\]': 'x' is not a number"):
+        read_samples(path, PAIR, columns="position")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("position", "there are 3 columns, but the parameters have 2 entries"),
+        ({"a": "x", "c": "y"}, "'c' is no parameter; The parameters are a, b"),
+        ({"a": ["x", "y"]}, "'a' has 1 entries \\('a'\\), but 2 columns are named"),
+        ({"a": "x", "b": "w"}, "there is no column 'w'; the file has 'x', 'y', 'z'"),
+        ({"a": "x", "b": "x"}, "one column is named for two entries"),
+        ({"a": "x"}, "there is no column 'b\\[0\\]'.*columns={'a': \\[…\\], …}"),
+        ("postion", "columns must be 'position', or a dict"),
+    ],
+)
+def test_faults_in_columns(tmp_path, columns, message):
+    path = tmp_path / "past.csv"
+    path.write_text("x,y,z\n1,2,3\n")
+    with pytest.raises(SamplesError, match=message):
+        read_samples(path, PAIR, columns=columns)
+
+
+def test_as_many_columns_with_other_names_are_told_of_position(tmp_path):
+    path = tmp_path / "past.csv"
+    path.write_text("x,y\n1,2\n")
+    with pytest.raises(SamplesError, match="columns='position'"):
+        read_samples(path, PAIR)

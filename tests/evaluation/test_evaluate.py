@@ -7,7 +7,7 @@ import pytest
 
 import longstep as ls
 from longstep.data.dataset import Split
-from longstep.engine.solution import History
+from longstep.engine.history import History
 from longstep.evaluation import evaluate as evaluation
 from longstep.research.experiments import quadcopter
 

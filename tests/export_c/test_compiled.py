@@ -15,8 +15,8 @@ from scipy.optimize import linprog
 
 import longstep as ls
 from longstep._util import storage
+from longstep.errors import CompilerError
 from longstep.export_c import CompiledSolver
-from longstep.export_c.build import CompilerError
 from longstep.families.parameter_range import Seen
 
 from .compare import assert_equal, example

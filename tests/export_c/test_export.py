@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import longstep as ls
-from longstep._util.storage import FileFormatError
 from longstep.algorithms.condensed import Condensed
 from longstep.cli import app
+from longstep.errors import FileFormatError
 from longstep.export_c import Export
 from longstep.export_c.build import SAFE
 from longstep.families.parameter_range import Seen

@@ -14,10 +14,9 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep._util import storage
-from longstep._util.storage import FileFormatError
 from longstep.algorithms.condensed import Condensed
-from longstep.certificates.document import CertificateError
 from longstep.data.dataset import Split
+from longstep.errors import CertificateError, FileFormatError
 from longstep.export_c import Export
 from longstep.families.parameter_range import Seen
 

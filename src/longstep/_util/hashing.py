@@ -9,7 +9,6 @@ import types
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 import scipy.sparse as sp
 
@@ -33,7 +32,7 @@ def _feed(digest: _Digest, item: object) -> None:
     if sp.issparse(item):
         csr = sp.csr_array(item)
         _feed(digest, ("sparse", csr.shape, csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data))
-    elif isinstance(item, np.ndarray | jax.Array):
+    elif isinstance(item, np.ndarray) or _is_of_jax(item):
         array = np.ascontiguousarray(item)
         digest.update(f"array {array.dtype} {array.shape};".encode() + array.tobytes())
     elif isinstance(item, Mapping):
@@ -50,6 +49,12 @@ def _feed(digest: _Digest, item: object) -> None:
         _feed_function(digest, item)
     else:
         raise TypeError(f"cannot hash a {type(item).__name__}, which a function of the family reads")
+
+
+def _is_of_jax(item: object) -> bool:
+    """Tell whether it is an array of JAX, which is not imported for that."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(item, jax.Array)
 
 
 def _feed_function(digest: _Digest, function: Any) -> None:

@@ -2,12 +2,20 @@
 
 import os
 
+from numpy.typing import DTypeLike
+
+from .precision import require_float64
+
 # Which processes have computed with JAX: this one, or one that it was forked from.
 _used_in: set[int] = set()
 
 
-def require_jax() -> None:
-    """Note that this process computes with JAX; refuse to in a child that was forked from one that did."""
+def require_jax(dtype: DTypeLike) -> None:
+    """Note that this process computes with JAX in this precision.
+
+    Refused in a child that was forked from one that did, and in float64 where JAX would round it to float32.
+    """
+    require_float64(dtype)
     own = os.getpid()
     if own in _used_in:
         return

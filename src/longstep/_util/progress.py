@@ -1,16 +1,46 @@
-"""Progress bars of long work, on stderr, gone when it is done."""
+"""What library code says on its way: lines by the logger `longstep`, and bars of long work, gone when it is done."""
 
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING
+
+from .text import seconds_text
 
 if TYPE_CHECKING:
     import rich.progress
 
+# Handlers and levels are the user's. Where there are none, lines go to stderr.
+LOGGER = logging.getLogger("longstep")
+
 
 def say(text: str) -> None:
-    """One line on stderr, before work that takes long."""
-    print(text, file=sys.stderr, flush=True)
+    """Say one line: to the logger `longstep` at level INFO, or on stderr where no handler is set up for it."""
+    if LOGGER.hasHandlers():
+        LOGGER.info(text)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+class Phases:
+    """Phases of long work, each told when it begins and with its time when it ends, where `shown`."""
+
+    def __init__(self, shown: bool):
+        self.shown = shown
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def time(self, name: str, what: str) -> Iterator[None]:
+        """Say that a phase begins, and afterwards how long it took; keep its time under its name."""
+        if self.shown:
+            say(f"{name}: {what} …")
+        begin = perf_counter()
+        yield
+        self.seconds[name] = perf_counter() - begin
+        if self.shown:
+            say(f"{name}: done in {seconds_text(self.seconds[name])}")
 
 
 class Bar:

@@ -10,14 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..errors import FileFormatError
 from .hashing import content_hash
 
 # An object of JSON as it was read: whoever takes something out of it knows, or checks, what that is.
 JsonObject: TypeAlias = dict[str, Any]
-
-
-class FileFormatError(ValueError):
-    """A file that longstep did not write, cannot read, or that has changed since it was written."""
 
 
 def cache_folder(cache: "str | Path | bool", kind: str) -> Path | None:

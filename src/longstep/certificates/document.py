@@ -10,13 +10,10 @@ from typing import ClassVar, Self, TypeVar
 from .._util import storage
 from .._util.hashing import content_hash
 from .._util.plain import Json
+from ..errors import CertificateError
 
 _VERSION = 1
 ReadT = TypeVar("ReadT")
-
-
-class CertificateError(ValueError):
-    """A certificate that does not hold for what it was checked against, or cannot be made from what was given."""
 
 
 def read_optional(value: object, read: Callable[[object], ReadT]) -> ReadT | None:

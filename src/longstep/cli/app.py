@@ -19,7 +19,7 @@ from .solve import solve
 app = typer.Typer(
     name="longstep",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,  # by Typer itself: --install-completion for bash, zsh, fish and PowerShell
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # in which docstrings flow
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .command import AsJson, Cache, Quiet, SolverFile, choose_cache, load_library, name_certificate
+from .command import AsJson, Cache, Columns, Quiet, SolverFile, choose_cache, load_library, name_certificate
 from .data import read_split
 from .output import Output
 
@@ -13,6 +13,7 @@ from .output import Output
 def certify(
     solver: SolverFile,
     samples: Annotated[Path, typer.Option(help="Instances that training never saw: .csv, .parquet or .npz.")],
+    columns: Columns = None,
     iid: Annotated[
         bool, typer.Option("--iid", help="I know that these instances were drawn independently from one distribution.")
     ] = False,
@@ -52,7 +53,9 @@ def certify(
         loaded = ls.Solver.load(solver)
         known = None if check is None else ls.Certificate.load(check)
         measured = metric if known is None else known.metric
-        validation = read_split(loaded, samples, "validation", measured, choose_cache(cache), output.progress, iid)
+        validation = read_split(
+            loaded, samples, columns, "validation", measured, choose_cache(cache), output.progress, iid
+        )
         if known is not None:
             known.verify(loaded, validation, progress=output.progress)
             output.document({"verified": True, "file": check, "certificate": known.to_json()})

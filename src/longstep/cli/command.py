@@ -22,6 +22,13 @@ AsJson: TypeAlias = Annotated[
 Quiet: TypeAlias = Annotated[
     bool, typer.Option("--quiet", "-q", help="Results and errors only: no progress, no advice, no stack trace.")
 ]
+Columns: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What a table calls its columns: NAME=COLUMN,COLUMN,… for a parameter and its entries, may be given "
+        "several times; or `position`, where they are in the order that `info` shows."
+    ),
+]
 Cache: TypeAlias = Annotated[
     Path | None,
     typer.Option(envvar="LONGSTEP_CACHE", help="Where finished work is kept; ~/.cache/longstep by default."),
@@ -69,9 +76,9 @@ def load_library(cache: Path | None = None) -> ModuleType:
     """
     import jax
 
-    jax.config.update("jax_enable_x64", True)
     import longstep
 
+    longstep.enable_float64()
     from .._util.storage import cache_folder
 
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
@@ -107,7 +114,7 @@ def describe_error(error: BaseException) -> str:
 
 def _list_mistakes() -> tuple[type[Exception], ...]:
     """Return the errors that say what is wrong with what was given: files, data, models, memory, missing packages."""
-    from ..data.optima import InaccurateReferenceError
+    from ..errors import InaccurateReferenceError
 
     # FileFormatError and CertificateError are ValueErrors.
     return ValueError, OSError, MemoryError, ImportError, InaccurateReferenceError

@@ -6,11 +6,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..data.columns import Columns
     from ..data.dataset import Split
     from ..solver import Solver
 
 
-def read_parameters(solver: "Solver", samples: Path) -> "np.ndarray":
+def parse_columns(options: list[str] | None) -> "Columns":
+    """Return what --columns says of a table, as `read_samples` takes it."""
+    if not options:
+        return None
+    if options == ["position"]:
+        return "position"
+    found: dict[str, list[str]] = {}
+    for option in options:
+        name, equals, listed = option.partition("=")
+        if not equals:
+            raise ValueError(f"--columns is `position` or NAME=COLUMN,COLUMN,…, got {option!r}")
+        found[name.strip()] = [column.strip() for column in listed.split(",")]
+    return found
+
+
+def read_parameters(solver: "Solver", samples: Path, columns: list[str] | None) -> "np.ndarray":
     """Return the instances of a file, one a row."""
     from ..data.samples import read_samples
 
@@ -20,12 +36,13 @@ def read_parameters(solver: "Solver", samples: Path) -> "np.ndarray":
             "this solver knows no names for its parameters, because its family was not made from a CVXPY problem: a "
             "table has no columns for it. Use it from Python: longstep.Solver.load(…).solve_batch(…)"
         )
-    return read_samples(samples, layout)
+    return read_samples(samples, layout, parse_columns(columns))
 
 
 def read_split(
     solver: "Solver",
     samples: Path,
+    columns: list[str] | None,
     name: str,
     metric: str | None,
     cache: "Path | bool",
@@ -35,7 +52,7 @@ def read_split(
     """Return the instances of a file as a split, with optima where the metric needs them."""
     from ..data.dataset import Dataset
 
-    splits = {name: read_parameters(solver, samples)}
+    splits = {name: read_parameters(solver, samples, columns)}
     references = [name] if metric == "suboptimality" else []
     return Dataset.from_parameters(
         solver.family, splits, iid=iid, references=references, cache=cache, progress=progress

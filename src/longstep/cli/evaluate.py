@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import AsJson, Cache, Quiet, SolverFile, choose_cache, load_library
+from .command import AsJson, Cache, Columns, Quiet, SolverFile, choose_cache, load_library
 from .data import read_split
 from .output import Output
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def evaluate(
     solver: SolverFile,
     samples: Annotated[Path, typer.Option(help="Instances that training never saw: .csv, .parquet or .npz.")],
+    columns: Columns = None,
     iterations: Annotated[int, typer.Option(min=1, help="How many steps are measured.")] = 60,
     metric: Annotated[
         str | None, typer.Option(help="residual, residual_max, primal, dual, gap or suboptimality.")
@@ -32,7 +33,7 @@ def evaluate(
         from ..report.tables import comparison
 
         loaded = ls.Solver.load(solver)
-        test = read_split(loaded, samples, "test", metric, choose_cache(cache), output.progress)
+        test = read_split(loaded, samples, columns, "test", metric, choose_cache(cache), output.progress)
         found = [
             ls.evaluate(method, test, iterations, metric=metric, name=name, progress=output.progress)
             for name, method in _list_methods(ls, loaded).items()

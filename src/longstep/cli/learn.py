@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
-from .command import AsJson, Cache, Quiet, choose_cache, load_library, name_certificate
+from .command import AsJson, Cache, Columns, Quiet, choose_cache, load_library, name_certificate
+from .data import parse_columns
 from .modelfile import ModelFile, load_model
 from .output import Output
+from .quick import compile_kept
 
 # Options that change nothing of what is learned.
 _NOT_REPEATED = ("cache", "as_json", "quiet")
@@ -44,6 +46,7 @@ def learn(
         Path | None,
         typer.Option(help="Past values of the parameters, one instance a row: .csv, .parquet or .npz."),
     ] = None,
+    columns: Columns = None,
     iid: Annotated[
         bool, typer.Option("--iid", help="I know that the samples were drawn independently from one distribution.")
     ] = False,
@@ -79,6 +82,7 @@ def learn(
                 found.problem,
                 _choose_source(model, found, samples),
                 iid=True if iid else None,
+                columns=parse_columns(columns),
                 form=form and form.value,
                 horizon=horizon,
                 block=_read_lengths(block),
@@ -90,6 +94,7 @@ def learn(
             )
         learned = replace(learned, command=shlex.join(_write_command(ctx)))
         solver.save(out)
+        compile_kept(out, solver)  # for `longstep solve`
         certificate = name_certificate(out)
         made = learned.certificate is not None
         if made:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import UNSOLVED, AsJson, Quiet, SolverFile, load_library
+from .command import UNSOLVED, AsJson, Columns, Quiet, SolverFile, load_library
 from .data import read_parameters
 from .output import Output
+from .quick import FEW, Limits, compile_kept, solve_kept
 
 if TYPE_CHECKING:
     from ..engine.solution import Solution
@@ -19,6 +20,7 @@ def solve(
         Path, typer.Option(help="The instances, one a row, columns named as in `info`: .csv, .parquet or .npz.")
     ],
     out: Annotated[Path, typer.Option(help="Where the solutions go, one row an instance: .csv, .parquet or .npz.")],
+    columns: Columns = None,
     steps: Annotated[
         int | None, typer.Option(min=0, help="Exactly this many steps for every instance, without a check on the way.")
     ] = None,
@@ -29,7 +31,7 @@ def solve(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Solve instances with a learned solver, all in one batch.
+    """Solve instances with a learned solver, all in one batch; a few of them in C, where there is a compiler.
 
     The table has for each instance its status, iterations, objective and residuals, whether the safeguard acted,
     whether the parameters lie outside what training saw, and the variables. CVXPY is not needed.
@@ -38,22 +40,21 @@ def solve(
     promises no tolerance; the column `status` says what was reached.
     """
     with Output(as_json, quiet) as output:
-        ls = load_library()
+        limits = Limits(steps, eps_abs, eps_rel, max_iter, time_limit)
+        solution = solve_kept(solver, parameters, columns, limits) or _solve_loaded(solver, parameters, columns, limits)
+        import numpy as np
+
         from ..data.tables import write_solutions
 
-        loaded = ls.Solver.load(solver)
-        x = read_parameters(loaded, parameters)
-        solution = loaded.solve_batch(
-            x, steps=steps, eps_abs=eps_abs, eps_rel=eps_rel, max_iter=max_iter, time_limit=time_limit
-        )
-        write_solutions(out, loaded.family.layout, solution)
-        unsolved = int((~solution.solved).sum())
+        assert solution.layout is not None
+        write_solutions(out, solution.layout, solution)
+        unsolved = len(solution) - int(np.sum(solution.solved))
         outside = None
         seen = ""
         if solution.outside is not None:
-            outside = int(solution.outside.sum())
+            outside = int(np.sum(solution.outside))
             seen = f"; {outside} outside what training saw"
-        safeguarded = int(solution.safeguarded.sum())
+        safeguarded = int(np.sum(solution.safeguarded))
         output.document(
             {
                 "instances": len(solution),
@@ -66,12 +67,23 @@ def solve(
             }
         )
         output.show(
-            f"{len(solution)} instances in {solution.time:.3g} s, compilation included: {solution.message}{seen}; "
-            f"{safeguarded} safeguarded. Written: {out}"
+            f"{len(solution)} instances in {solution.time:.3g} s: {solution.message}{seen}; {safeguarded} safeguarded. "
+            f"Written: {out}"
         )
         if unsolved and steps is None:
             output.say(_advise(solution))
             raise typer.Exit(UNSOLVED)
+
+
+def _solve_loaded(path: Path, parameters: Path, columns: list[str] | None, limits: Limits) -> "Solution":
+    """Load the solver and solve: a few instances in C where that is the same, many in one batch of JAX."""
+    ls = load_library()
+    loaded = ls.Solver.load(path)
+    x = read_parameters(loaded, parameters, columns)
+    chosen = loaded
+    if len(x) <= FEW:
+        chosen = compile_kept(path, loaded)
+    return chosen.solve_batch(x, **limits._asdict())
 
 
 def _count_statuses(solution: "Solution") -> dict[str, int]:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from .program import Compiled, Parametric
 
 
+# What CVXPY asks OSQP and SCS for where the user asks for nothing.
+_TOLERANCES = {"eps_abs": 1e-5, "eps_rel": 1e-5}
+
+
 def from_cvxpy(
     problem: "cvxpy.Problem",
     *,
@@ -57,6 +61,7 @@ def from_cvxpy(
     True
     """
     cp = _require_cvxpy()
+    from .hints import describe_added, warn_unnamed
     from .interface import ConicInterface, QPInterface
     from .leaves import place_parameters, place_variables
     from .program import compile_problem, extract_matrices, rewrite_quadratics
@@ -65,6 +70,7 @@ def from_cvxpy(
     if form not in (None, "qp", "conic"):
         raise ValueError(f"form must be 'qp', 'conic' or None, got {form!r}")
     check_problem(problem)
+    warn_unnamed(problem)
     # A problem of our own over the same objects: the user's keeps what CVXPY compiled for other solvers.
     own = rewrite_quadratics(problem)
     if form is None:
@@ -81,14 +87,16 @@ def from_cvxpy(
         offset=data.m_d @ S,
     )
     family, rows = make(data, S, layout=layout, equilibrate=equilibrate, dtype=dtype)
-    return Model(family, rows, own, compiled, interface, S)
+    hint = describe_added(problem, family.n)
+    return Model(family, rows, own, compiled, interface, S, [] if hint is None else [hint])
 
 
 class Model:
     """A CVXPY problem as a family. Made by `from_cvxpy`.
 
     `family` is a QP or a Conic whose parameter is the vector x of all parameter values (`layout` says in which order);
-    `stack` makes x from named values, `unpack` and `duals` go back from a solution.
+    `stack` makes x from named values, `unpack` and `duals` go back from a solution. `notes` say what could be written
+    with fewer unknowns.
     """
 
     def __init__(
@@ -99,6 +107,7 @@ class Model:
         compiled: "Compiled",
         interface: "type[Interface]",
         S: sp.csc_array,
+        notes: list[str],
     ):
         from .program import hash_structure
 
@@ -107,6 +116,7 @@ class Model:
         self.layout = family.layout
         self.rows = rows
         self.problem = problem
+        self.notes = notes
         self._compiled = compiled
         self._interface = interface
         self._pick = S.indices[S.indptr[:-1]]
@@ -188,10 +198,14 @@ class Model:
 
         It sets values, duals and status of the problem it was made for, or of the same problem built again, and
         refuses others. `options` are defaults for `Solver.solve`; `problem.solve(solver=…, eps_abs=…)` overrides them.
+        Tolerances are those with which CVXPY calls OSQP and SCS, 1e-5, in double precision, and 1e-4 in single.
         The status is `user_limit` where the tolerances are not met, with the point that was reached.
         """
         if not _are_same(solver.family, self.family):
             raise ValueError("the solver is for another family than this model's: make it with Solver(model.family, …)")
+        single = self.family.dtype == np.float32 or getattr(solver, "precision", "double") == "float"
+        if not single:
+            options = _TOLERANCES | options
         return self._interface(solver, self._parts, lambda v: v[self._pick], self.rows.expand, options)
 
     def structure_hash(self) -> str:

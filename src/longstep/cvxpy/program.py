@@ -30,7 +30,7 @@ from ..linalg.matrix import to_csr
 from .refusals import refuse_form, refuse_matrix
 
 # What CVXPY calls variables and parameters that the user did not name: a counter, which another process counts anew.
-_COUNTED = re.compile(r"(var|param)\d+")
+COUNTED = re.compile(r"(var|param)\d+")
 
 
 # CVXPY's parametric programs, whose classes and fields its versions name differently.
@@ -223,7 +223,7 @@ def hash_structure(prog: Program) -> dict[str, str]:
 
 def _read_name(leaf: Leaf) -> str | None:
     """Return the user's name of a variable or parameter; None where it has none."""
-    return None if _COUNTED.fullmatch(leaf.name()) else leaf.name()
+    return None if COUNTED.fullmatch(leaf.name()) else leaf.name()
 
 
 def _hash_rounded(tensor: sp.spmatrix | sp.sparray) -> str:

@@ -112,8 +112,8 @@ def _check_convex(problem: cp.Problem) -> None:
 
 
 def _check_quadratic_parameters(problem: cp.Problem) -> None:
-    for part in _list_parts(problem):
-        for node in _walk(part):
+    for part in list_parts(problem):
+        for node in walk(part):
             if isinstance(node, QuadForm) and node.args[1].parameters():
                 names = ", ".join(repr(p.name()) for p in node.args[1].parameters())
                 raise ValueError(
@@ -126,7 +126,7 @@ def _check_quadratic_parameters(problem: cp.Problem) -> None:
 def _check_parametrized(problem: cp.Problem) -> None:
     if problem.is_dpp():
         return
-    node = next(part for part in _list_parts(problem) if not part.is_dpp())
+    node = next(part for part in list_parts(problem) if not part.is_dpp())
     while True:
         inner = [arg for arg in node.args if not arg.is_dpp()]
         if not inner:
@@ -145,7 +145,7 @@ def _check_kept_quadratics(problem: cp.Problem) -> None:
 
     See its PR 3384.
     """
-    for node in _walk(problem.objective.expr):
+    for node in walk(problem.objective.expr):
         inner = next(iter(node.args), None)
         if isinstance(inner, cp.Variable) and node.is_quadratic() and not node.is_affine():
             parts = [kind for kind in ("symmetric", "PSD", "NSD", "diag", "sparsity") if inner.attributes.get(kind)]
@@ -165,26 +165,27 @@ def _drops_quadratics() -> bool:
 
 def _find_product(problem: cp.Problem, parameter: cp.Parameter, matrix: str) -> str | None:
     """Return the first product of the parameter with variables; where a quadratic term is meant, in the objective."""
-    objective, *constraints = _list_parts(problem)
+    objective, *constraints = list_parts(problem)
     parts = [*constraints, objective]
     if matrix == "P":
         parts = [objective, *constraints]
     for part in parts:
-        for node in _walk(part):
+        for node in walk(part):
             mixed = parameter in node.parameters() and node.variables()
             if mixed and isinstance(node, BinaryOperator | QuadForm):
                 return shorten(node)
     return None
 
 
-def _list_parts(problem: cp.Problem) -> list[Node]:
+def list_parts(problem: cp.Problem) -> list[Node]:
+    """Return the objective and the constraints."""
     return [problem.objective, *problem.constraints]
 
 
-def _walk(part: Node) -> Iterator[Node]:
+def walk(part: Node) -> Iterator[Node]:
     """Yield all subexpressions, innermost first."""
     for arg in part.args:
-        yield from _walk(arg)
+        yield from walk(arg)
     yield part
 
 

@@ -1,5 +1,6 @@
 """Parameters with their reference optima, in named, disjoint splits."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,6 +151,7 @@ def draw(
     sampler: Callable[[np.random.Generator], Parameters], sizes: Mapping[str, int], seed: int
 ) -> dict[str, Parameters]:
     """The parameters of every split, each from its own stream of random numbers."""
+    _check_sampler(sampler)
     drawn = {}
     for name, size in sizes.items():
         if size < 1:
@@ -158,6 +160,23 @@ def draw(
         parameters = [plain(sampler(rng)) for _ in range(size)]
         drawn[name] = jax.tree.map(lambda *leaves: np.stack([np.asarray(a) for a in leaves]), *parameters)
     return drawn
+
+
+def _check_sampler(sampler: Callable[[np.random.Generator], Parameters]) -> None:
+    """Refuse a function that cannot be called with a random generator and nothing else."""
+    try:
+        signature = inspect.signature(sampler)
+    except ValueError:  # some functions in C have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(sampler, "__name__", type(sampler).__name__)
+        raise ValueError(
+            f"the sampler {name}{signature} cannot be called with a random generator alone. Write "
+            "`def sample(rng): …` with rng a numpy.random.Generator, draw from it (rng.normal(size=3)), and return the "
+            "parameters of one instance: a vector, or a dict of values by name"
+        ) from None
 
 
 def _check_disjoint(splits: Mapping[str, Split]) -> None:

@@ -11,14 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from ..cones.base import ClarabelCone
-
-
-class NoOptimumError(ValueError):
-    """An instance has no solution."""
-
-
-class InaccurateReferenceError(RuntimeError):
-    """A reference optimum that did not reach the accuracy that was asked for."""
+from ..errors import InaccurateReferenceError, NoOptimumError
 
 
 @dataclass(frozen=True)

@@ -6,32 +6,34 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import SamplesError
 from ..families.names import Layout
+from .columns import Columns, list_names, rename_columns
 from .tables import by_suffix, pyarrow
 
 # Rows of a CSV file that are held as text at a time.
 _CHUNK = 8192
 
 
-class SamplesError(ValueError):
-    """A file of samples that cannot be used, with what is wrong, where, and what to do."""
-
-
-def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N size"]:
-    """Past parameters, one instance a row, from a .csv, .parquet or .npz file.
+def read_samples(path: "str | Path", layout: Layout, columns: Columns = None) -> Float[np.ndarray, "N size"]:
+    """Read past parameters from a .csv, .parquet or .npz file and return them, one instance a row.
 
     CSV and Parquet: the columns are named as `layout.columns`, in any order; other columns are ignored. Entries of a
     parameter that `layout.columns` leaves out (the lower triangle of a symmetric matrix, zeros outside a pattern) are
     not needed; where the file has them they must agree. Entries that a parameter does not have are refused. CSV is
     UTF-8 with commas or semicolons between cells, and numbers have a decimal point; blank lines are skipped. Names with
     a comma (`C[0,1]`) stand in quotes where commas are between the cells.
+
+    `columns` is for files that call them otherwise: {"mu": ["AAPL", "MSFT"], "price": "EUR"} has for each such
+    parameter its columns in the order of its entries, and "position" takes the columns of the file in their order for
+    `layout.columns`, whatever they are called; a CSV file then needs no header.
 
     NPZ: one array for each parameter's name with a leading axis of instances (parameters without it are repeated), or
     one for each of `layout.columns`, or the single array `x` (N, size) where no parameter is called x.
@@ -45,6 +47,11 @@ def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N siz
     ...     read_samples(path, layout)
     array([[ 1.e-01,  2.e-01,  3.e+00],
            [ 3.e-01, -1.e-03,  4.e+00]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "past.csv")
+    ...     _ = path.write_text("EUR,AAPL,MSFT\\n3,0.1,0.2\\n")
+    ...     read_samples(path, layout, columns={"mu": ["AAPL", "MSFT"], "price": "EUR"})
+    array([[0.1, 0.2, 3. ]])
     """
     path = Path(path)
     if path.is_dir():
@@ -58,7 +65,7 @@ def read_samples(path: "str | Path", layout: Layout) -> Float[np.ndarray, "N siz
             raise SamplesError("the problem has no parameters, so that there is nothing to read")
         if path.stat().st_size == 0:
             raise _empty(layout)
-        named, lines = read(path, layout)
+        named, lines = read(path, layout, columns)
         if any(value.shape[:1] == (0,) for value in named.values()):
             raise SamplesError("there are no rows; one is needed for each instance")
         x = layout.stack(named)
@@ -75,7 +82,7 @@ _Read: TypeAlias = tuple[dict[str, np.ndarray], list[int] | None]
 _Rows: TypeAlias = list[tuple[int, list[str]]]
 
 
-def _read_csv(path: Path, layout: Layout) -> _Read:
+def _read_csv(path: Path, layout: Layout, columns: Columns) -> _Read:
     lines = []
     parts = []
     before = 0
@@ -87,13 +94,18 @@ def _read_csv(path: Path, layout: Layout) -> _Read:
                 if not (header := file.readline()):
                     raise _empty(layout)
                 before += 1
-            delimiter = _delimiter(header, layout)
+            delimiter = _delimiter(header, layout, columns)
             names = _names(header, delimiter, strict=True)
             _check_quotes(names, before)
+            names = rename_columns(names, layout, columns)
             labels = _labels(names, layout)
             place = {name: j for j, name in enumerate(names)}
             places = [place[label] for label in labels]
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            rest: Iterable[str] = file
+            if columns == "position" and _is_numbers(header, delimiter):
+                before -= 1
+                rest = itertools.chain([header], file)
+            reader = csv.reader(rest, delimiter=delimiter, strict=True)
             while chunk := [(before + reader.line_num, row) for row in itertools.islice(reader, _CHUNK)]:
                 rows = [(line, row) for line, row in chunk if len(row) > 1 or any(map(str.strip, row))]
                 parts.append(_numbers(names, places, rows))
@@ -107,14 +119,26 @@ def _read_csv(path: Path, layout: Layout) -> _Read:
     return _named(layout, labels, values), lines
 
 
-def _delimiter(header: str, layout: Layout) -> str:
+def _delimiter(header: str, layout: Layout, columns: Columns) -> str:
     """The one that finds more of the columns, and more cells where neither finds any."""
     wanted = set(layout.columns)
+    if isinstance(columns, Mapping):
+        for given in columns.values():
+            wanted.update([given] if isinstance(given, str) else given)
     return max(",;", key=lambda d: (len(wanted.intersection(_names(header, d, strict=False))), header.count(d)))
 
 
 def _names(header: str, delimiter: str, *, strict: bool) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter, strict=strict))]
+
+
+def _is_numbers(line: str, delimiter: str) -> bool:
+    """Tell whether a line has a number in every cell, as no header has."""
+    try:
+        list(map(float, _names(line, delimiter, strict=True)))
+    except ValueError:
+        return False
+    return True
 
 
 def _check_quotes(names: Sequence[str], line: int) -> None:
@@ -162,20 +186,23 @@ def _faults(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Iterato
                     yield f"{where}: the cell is empty; fill it in or remove the row"
 
 
-def _read_parquet(path: Path, layout: Layout) -> _Read:
+def _read_parquet(path: Path, layout: Layout, columns: Columns) -> _Read:
     pa = pyarrow()
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            labels = _labels(file.schema_arrow.names, layout)
-            table = file.read(columns=labels)
+            own = file.schema_arrow.names
+            names = rename_columns(own, layout, columns)
+            labels = _labels(names, layout)
+            place = {name: j for j, name in enumerate(names)}
+            table = file.read(columns=[own[place[label]] for label in labels])
     except (pa.ArrowException, OSError) as error:
         raise _damaged("Parquet", error) from None
     numeric = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_null)
     values = np.empty((table.num_rows, len(labels)))
     for k, label in enumerate(labels):
-        column = table.column(label)
+        column = table.column(own[place[label]])
         if not any(is_kind(column.type) for is_kind in numeric):
             raise SamplesError(f"column {label!r} holds {column.type}, not numbers; convert it")
         # Missing values become NaN, which the layout refuses.
@@ -183,11 +210,13 @@ def _read_parquet(path: Path, layout: Layout) -> _Read:
     return _named(layout, labels, values), None
 
 
-def _read_npz(path: Path, layout: Layout) -> _Read:
+def _read_npz(path: Path, layout: Layout, columns: Columns) -> _Read:
     try:
         # Opened here, because NumPy leaves what it opened itself open where it is no archive.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return _from_arrays(layout, file.files, lambda name: _real(name, file)), None
+            names = rename_columns(file.files, layout, columns)
+            own = dict(zip(names, file.files, strict=True))
+            return _from_arrays(layout, names, lambda name: _real(own[name], file)), None
     except SamplesError:
         raise
     # For a .npy file by another name NumPy gives an array, and `with` refuses it by a TypeError.
@@ -212,7 +241,7 @@ def _from_arrays(layout: Layout, names: list[str], read: Callable[[str], np.ndar
             raise SamplesError(f"arrays that are columns must be vectors of one length, got {found}")
         return _named(layout, labels, np.stack(columns, axis=1))
     missing = [name for name in layout.parameters if name not in present]
-    raise SamplesError(f"there is no array {_listed(missing)}; the file has {_listed(names, 10)}")
+    raise SamplesError(f"there is no array {list_names(missing)}; the file has {list_names(names, 10)}")
 
 
 def _real(name: str, file: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -232,12 +261,21 @@ def _labels(names: Sequence[str], layout: Layout) -> list[str]:
     if len(set(needed)) < len(needed):
         raise SamplesError("two entries of the parameters have the same name; rename one of the parameters")
     if missing := [label for label in needed if label not in counts]:
-        raise SamplesError(f"there is no column {_listed(missing)}; the file has {_listed(names, 10)}")
+        hint = _hint_columns(names, layout)
+        raise SamplesError(f"there is no column {list_names(missing)}; the file has {list_names(names, 10)}{hint}")
     again = set(counts).difference(needed)
     labels = needed + [name for name in counts if name in again and _entry(name, layout)]
     if twice := [label for label in labels if counts[label] > 1]:
-        raise SamplesError(f"there is more than one column {_listed(twice)}; keep one")
+        raise SamplesError(f"there is more than one column {list_names(twice)}; keep one")
     return labels
+
+
+def _hint_columns(names: Sequence[str], layout: Layout) -> str:
+    """What to do about columns that have other names, where that is likely to be all that is wrong."""
+    if len(names) == layout.size:
+        return ". If they are in the order of the parameters' entries, say columns='position' (--columns position)"
+    name = next(iter(layout.parameters))
+    return f". Columns with other names are named by columns={{{name!r}: […], …}} (--columns {name}=NAME,NAME,…)"
 
 
 def _entry(label: str, layout: Layout) -> tuple[str, tuple[int, ...]] | None:
@@ -262,17 +300,12 @@ def _named(layout: Layout, labels: Sequence[str], values: Float[np.ndarray, "N l
 
 
 def _empty(layout: Layout) -> SamplesError:
-    return SamplesError(f"the file is empty; it needs values for {_listed(layout.columns)}")
+    return SamplesError(f"the file is empty; it needs values for {list_names(layout.columns)}")
 
 
 def _damaged(kind: str, error: Exception) -> SamplesError:
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return SamplesError(f"damaged, or no {kind} file ({reason}); write it again")
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    rest = [f"{len(names) - most} more"] if len(names) > most else []
-    return ", ".join([*map(repr, names[:most]), *rest]) or "none"
 
 
 def _line(message: str, lines: list[int] | None) -> str:

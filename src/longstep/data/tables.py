@@ -20,6 +20,14 @@ def write_table(path: "str | Path", columns: Mapping[str, np.ndarray]) -> None:
     """Write columns of numbers, booleans or strings to a .csv, .parquet or .npz file, atomically.
 
     Numbers keep their full precision. In CSV booleans are true and false; in NPZ each column is an array.
+
+    >>> import tempfile
+    >>> from longstep import write_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "past.csv")
+    ...     write_table(path, {"mu[0]": np.array([0.1, 0.3]), "mu[1]": np.array([0.2, -1e-3])})
+    ...     path.read_text().split()
+    ['mu[0],mu[1]', '0.1,0.2', '0.3,-0.001']
     """
     path = Path(path)
     write = by_suffix(path, {".csv": _csv_bytes, ".parquet": _parquet_bytes, ".npz": _npz_bytes})

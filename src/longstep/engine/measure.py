@@ -10,8 +10,8 @@ from ..algorithms.base import Algorithm
 from ..algorithms.residuals import Residuals
 from ..families.base import Encoded, Family, Parameters
 from ..families.point import Point
+from .history import History
 from .jitted import Key, flatten
-from .solution import History
 
 
 class Measure:

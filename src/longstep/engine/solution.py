@@ -3,15 +3,15 @@
 import enum
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool
 from typing_extensions import override
 
-from ..algorithms.residuals import Residuals
-from ..families.base import Parameters
 from ..families.names import Layout
+
+if TYPE_CHECKING:
+    from ..families.base import Parameters
 
 
 class Status(enum.IntEnum):
@@ -60,12 +60,6 @@ _MESSAGES = {
 
 
 INFEASIBLE = (Status.PRIMAL_INFEASIBLE, Status.DUAL_INFEASIBLE)
-
-
-class History(Residuals):
-    """The residuals of a run, arrays (N, steps + 1), and for which instances the safeguard acted, (N,)."""
-
-    safeguarded: Bool[np.ndarray, " N"]
 
 
 @dataclass
@@ -166,7 +160,7 @@ def one_solution(status: int | np.ndarray, **fields: Any) -> Solution:
 Ended: TypeAlias = dict[str, Any]
 
 
-def make_solution(ended: Ended, seconds: float, layout: Layout | None, parameters: Parameters) -> Solution:
+def make_solution(ended: Ended, seconds: float, layout: Layout | None, parameters: "Parameters") -> Solution:
     """Columns to leading axis, the objective in the user's sense; a ray that no instance has is None."""
     status = ended["status"]
 

@@ -16,7 +16,7 @@ from .._util.progress import Bar
 from .._util.versions import versions
 from ..data.dataset import Split
 from ..data.references import Optima
-from ..engine.solution import History
+from ..engine.history import History
 from ..families.base import Family
 from ..families.composite import Composite
 from ..families.smooth import Differentiable

@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import PyTree
 
-from ..engine.solution import History
+from ..engine.history import History
 from ..families.base import Family
 
 

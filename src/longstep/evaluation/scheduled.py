@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
-from ..engine.solution import History
+from ..engine.history import History
 from ..families.base import Family
 from ..schedules.schedule import Schedule, constant
 from ..solver import Solver

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from .._util import storage
 from .._util.hashing import content_hash
+from ..errors import CompilerError, NoCompilerError
 from . import emit
 from .code import Code
+from .kept import describe_machine, is_intact, locate_digest
 from .source import rename_prefix
 
 # NaN and infinities keep their meaning; sums may be taken in any order. GCC's -O3 unrolls the short loops of blocks
@@ -19,14 +21,6 @@ SAFE = (
     *("-O2", "-ftree-vectorize", "-fno-tree-slp-vectorize", "-fpeel-loops"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
 )
-
-
-class CompilerError(RuntimeError):
-    """The C compiler refused what it was given."""
-
-
-class NoCompilerError(CompilerError):
-    """There is no C compiler."""
 
 
 def find_compiler() -> list[str]:
@@ -56,10 +50,10 @@ def build_library(code: Code, cache: "str | Path | bool" = True) -> Path:
     described = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     files = dict(code.files)
     files[f"{code.prefix}.c"] += rename_prefix(emit.read_part("batch.c"), code.prefix)
-    key = content_hash(files, compiler, options, described, _describe_machine())
+    key = content_hash(files, compiler, options, described, describe_machine())
     folder = storage.cache_folder(cache, "c")
     kept = None if folder is None else folder / f"{key[:32]}.so"
-    if kept is not None and _is_intact(kept):
+    if kept is not None and is_intact(kept):
         return kept
     library = _compile(files, [*compiler, *options, f"{code.prefix}.c", "-o", "solver.so", "-lm"])
     if kept is not None and storage.keep(kept, lambda: _store(kept, library)):
@@ -79,27 +73,4 @@ def _compile(files: dict[str, str], command: list[str]) -> bytes:
 
 def _store(path: Path, library: bytes) -> None:
     storage.write_bytes(path, library)
-    storage.write_bytes(_locate_digest(path), content_hash(library).encode())
-
-
-def _locate_digest(path: Path) -> Path:
-    return path.with_suffix(".sha256")
-
-
-def _is_intact(path: Path) -> bool:
-    """Whether the library is there as it was written: loading a damaged one ends the process."""
-    try:
-        return content_hash(path.read_bytes()) == _locate_digest(path).read_text()
-    except (OSError, ValueError):
-        return False
-
-
-def _describe_machine() -> str:
-    """Return what -march=native depends on: a cache may be shared between machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        import platform
-
-        return f"{platform.machine()} {platform.processor()}"
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+    storage.write_bytes(locate_digest(path), content_hash(library).encode())

@@ -16,15 +16,17 @@ from typing_extensions import override
 from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
 from ..engine.budget import Budget, Clock, check_tolerances
+from ..engine.history import History
 from ..engine.measure import Measure
-from ..engine.solution import INFEASIBLE, History, Solution, Status
+from ..engine.solution import INFEASIBLE, Solution, Status
 from ..engine.start import read_start
+from ..errors import NoCompilerError
 from ..families.point import Point
 from ..schedules.schedule import Schedule
-from .build import NoCompilerError, build_library
+from .build import build_library
 from .code import Code, write_code
 from .inputs import Inputs
-from .library import BAD_INPUT, Library, Settings, Slot, Start
+from .library import BAD_INPUT, Form, Library, Settings, Slot, Start
 from .problem import Generated
 from .vectors import Constrained
 
@@ -75,7 +77,7 @@ class CompiledSolver:
         family = solver.family
         assert isinstance(family, Constrained)
         self.family: Constrained = family
-        self.library = Library(build_library(self.code, cache), self.code)
+        self.library = Library(build_library(self.code, cache), _form_of(self.code))
         self._inputs = Inputs(self.family, self.code.problem, self.library.dtype)
         self._slots: list[Slot] = []
         self._layout = self.family.layout
@@ -339,12 +341,11 @@ class CompiledSolver:
         clock: Clock,
     ) -> Solution:
         """Return what the solves of a batch ended with."""
-        reals, integers = self.library.split(results)
-        status, iterations, safeguarded, outside, *more = (np.ascontiguousarray(a) for a in integers.T)
+        found = self.library.read(results)
+        status = found["status"]
         wrong = np.flatnonzero(status == BAD_INPUT)
         if wrong.size:
             raise self._inputs.explain_refusal(self.family.select(self.family.vectors(parameters), wrong[:1]))
-        x, y, s, rest = self.library.cuts
         ray_x = ray_y = None
         infeasible = np.flatnonzero(np.isin(status, INFEASIBLE))
         if infeasible.size:
@@ -359,29 +360,21 @@ class CompiledSolver:
                 self.library.solve_from(slot.work, slot.settings_at, slot.parameter_at, _locate(start), slot.result_at)
                 ray_x[k], ray_y[k] = self._read_rays(slot, int(status[k]))
         seen = self.solver.seen
-        if seen is not None and not self.code.problem.mapped:
-            outside = seen.outside(self.family.encode(self.family.vectors(parameters)))
-        return Solution(
-            x=reals[:, x],
-            y=reals[:, y],
-            s=reals[:, s],
-            objective=reals[:, rest],
-            status=status,
-            iterations=iterations,
-            safeguarded=safeguarded > 0,
-            primal_residual=reals[:, rest + 1],
-            dual_residual=reals[:, rest + 2],
-            ray_x=ray_x,
-            ray_y=ray_y,
-            time=clock.elapsed(),
-            outside=None if seen is None else np.asarray(outside, bool),
-            changes=more[0] if more else np.full(len(status), -1),
-            layout=self._layout,
-        )
+        if seen is None:
+            found["outside"] = None
+        elif not self.code.problem.mapped:
+            found["outside"] = np.asarray(seen.outside(self.family.encode(self.family.vectors(parameters))), bool)
+        return Solution(**found, ray_x=ray_x, ray_y=ray_y, time=clock.elapsed(), layout=self._layout)
 
     @override
     def __repr__(self) -> str:
         return f"CompiledSolver({self.solver!r}, {self.precision}, {self.code.linear.words})"
+
+
+def _form_of(code: Code) -> Form:
+    """Return what a library must know of the code that it was built from."""
+    problem = code.problem
+    return Form(code.prefix, code.precision, problem.n, problem.constraints, problem.size, problem.finish is not None)
 
 
 def compile_solver(solver: SolverT, backend: str, precision: str, method: str) -> CompiledSolver | SolverT:

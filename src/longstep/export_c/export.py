@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from .._util import storage
-from .._util.storage import FileFormatError
 from .._util.version import __version__
+from ..errors import FileFormatError
 from .build import SAFE, find_compiler, run_compiler
 from .code import Code, check_prefix, write_code
 from .problem import Generated

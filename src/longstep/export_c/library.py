@@ -2,13 +2,13 @@
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import emit
-from .code import Code
 
 # `<prefix>_status` has the values of `Status`, and two more.
 BAD_INPUT = 7
@@ -51,6 +51,18 @@ class SettingsStructure(ctypes.Structure):
     steps: int
 
 
+@dataclass(frozen=True)
+class Form:
+    """What a library must know of the code that it was built from: names, numbers and the sizes of its vectors."""
+
+    prefix: str
+    precision: str
+    n: int
+    m: int
+    size: int
+    finish: bool
+
+
 class Library:
     """The functions of one compiled solver. Calls release the interpreter; each needs a workspace of its own."""
 
@@ -61,16 +73,17 @@ class Library:
     solve_many: Callable[..., None]
     ray: Callable[..., None]
 
-    def __init__(self, path: Path, code: Code):
-        self.dtype = emit.REALS[code.precision].dtype
-        self.settings_type = _make_settings_type(_REALS[code.precision])
-        self.n = code.problem.n
-        self.m = code.problem.constraints
-        self.size = code.problem.size
+    def __init__(self, path: Path, form: Form):
+        self.form = form
+        self.dtype = emit.REALS[form.precision].dtype
+        self.settings_type = _make_settings_type(_REALS[form.precision])
+        self.n = form.n
+        self.m = form.m
+        self.size = form.size
         self.rows = max(self.m, 1)
         self.reals = self.n + 2 * self.rows + 3
         # Status, iterations, safeguarded and outside, and with a finish the changes.
-        self.integers = 4 + (code.problem.finish is not None)
+        self.integers = 4 + form.finish
         n = self.n
         m = self.m
         rows = self.rows
@@ -88,11 +101,11 @@ class Library:
             "ray": [pointer] * 3,
         }
         for name, types in arguments.items():
-            function = getattr(library, f"{code.prefix}_{name}")
+            function = getattr(library, f"{form.prefix}_{name}")
             function.argtypes = types
             function.restype = None if name in ("solve_many", "ray") else ctypes.c_int
             setattr(self, name, function)
-        sizes = [getattr(library, f"{code.prefix}_{name}") for name in ("workspace_bytes", "result_bytes")]
+        sizes = [getattr(library, f"{form.prefix}_{name}") for name in ("workspace_bytes", "result_bytes")]
         for function in sizes:
             function.restype = ctypes.c_size_t
         self.workspace_bytes, self.result_bytes = (int(function()) for function in sizes)
@@ -102,6 +115,25 @@ class Library:
         width = self.reals * self.dtype.itemsize
         reals = np.ascontiguousarray(results[..., :width]).view(self.dtype)
         return reals, np.ascontiguousarray(results[..., width : width + 4 * self.integers]).view(np.int32)
+
+    def read(self, results: np.ndarray) -> dict[str, Any]:
+        """Return what result structs (N, bytes) hold, by the names of a Solution's fields."""
+        reals, integers = self.split(results)
+        status, iterations, safeguarded, outside, *more = (np.ascontiguousarray(a) for a in integers.T)
+        x, y, s, rest = self.cuts
+        return {
+            "x": reals[:, x],
+            "y": reals[:, y],
+            "s": reals[:, s],
+            "objective": reals[:, rest],
+            "status": status,
+            "iterations": iterations,
+            "safeguarded": safeguarded > 0,
+            "primal_residual": reals[:, rest + 1],
+            "dual_residual": reals[:, rest + 2],
+            "outside": np.asarray(outside, bool),
+            "changes": more[0] if more else np.full(len(status), -1),
+        }
 
 
 class Slot:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from .._util.hashing import content_hash
+from .._util.precision import require_float64
 from ..linalg.real import check_real, plain_array, real_array
 from .affine import Affine
 from .names import Layout
@@ -217,11 +218,7 @@ def resolve_dtype(dtype: DTypeLike) -> np.dtype:
     resolved: np.dtype = np.dtype(dtype)
     if resolved.name not in ("float32", "float64"):
         raise ValueError(f"dtype must be float32 or float64, got {resolved}")
-    if resolved.name == "float64" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64:
-        raise ValueError(
-            "float64 was asked for but JAX is in 32-bit mode. Run "
-            '`jax.config.update("jax_enable_x64", True)` before any JAX computation, or pass dtype="float32".'
-        )
+    require_float64(resolved)
     return resolved
 
 

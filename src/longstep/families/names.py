@@ -3,16 +3,21 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array, Float, Int, Real
+from jaxtyping import Float, Int, Real
 from numpy.typing import ArrayLike
 
+from .._util.nearest import suggest
 from .._util.storage import JsonObject
 from ..linalg.real import real_array
-from .affine import Affine
+
+if TYPE_CHECKING:
+    import jax
+
+    from .affine import Affine
 
 # How far a value may be from the set that its attributes describe, as in CVXPY.
 _TOLERANCE = 1e-8
@@ -106,7 +111,7 @@ class Solved(Protocol):
     """What has the points of one instance or, on the leading axis, of several."""
 
     @property
-    def x(self) -> np.ndarray | Array:
+    def x(self) -> "np.ndarray | jax.Array":
         """The points."""
         ...
 
@@ -175,14 +180,16 @@ class Layout:
         return x if counts else x[0]
 
     def check_names(self, named: Mapping[str, object]) -> None:
-        """Refuse names that are no parameters, and parameters without a value."""
-        for words, names in (
-            ("is no parameter of this problem", [str(n) for n in named if n not in self.parameters]),
-            ("has no value", [n for n in self.parameters if n not in named]),
-        ):
-            if names:
-                whole = ", ".join(self.parameters)
-                raise ValueError(f"{', '.join(map(repr, names))} {words}; the problem's parameters are {whole}")
+        """Refuse names that are no parameters, with what they are like, and parameters without a value."""
+        unknown = [str(name) for name in named if name not in self.parameters]
+        missing = [name for name in self.parameters if name not in named]
+        whole = f"the problem's parameters are {', '.join(self.parameters)}"
+        if unknown:
+            near = suggest(unknown[0], missing)
+            listed = ", ".join(map(repr, unknown))
+            raise ValueError(f"{listed} is no parameter of this problem; {whole}{near}")
+        if missing:
+            raise ValueError(f"{', '.join(map(repr, missing))} has no value; {whole}")
 
     def one(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, " size"]:
         """The parameter of one instance; refused where values have an axis of instances."""
@@ -243,7 +250,7 @@ class Layout:
         return x
 
 
-def check_layout(layout: Layout | None, n: int, parameter: Affine | None) -> None:
+def check_layout(layout: Layout | None, n: int, parameter: "Affine | None") -> None:
     """Refuse names for other vectors than a family's: its parameter map's, and points with n entries."""
     if layout is None:
         return

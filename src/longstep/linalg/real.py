@@ -1,8 +1,6 @@
 """Arrays of real numbers out of what a user gives; what would silently lose a part is refused."""
 
-import jax
 import numpy as np
-from jaxtyping import PyTree
 
 _NUMBERS = (int, float, np.floating, np.integer, np.bool_)
 
@@ -32,7 +30,9 @@ def real_array(name: str, value: object) -> np.ndarray:
     return plain_array(name, value).astype(np.float64, copy=False)
 
 
-def check_real(name: str, tree: PyTree) -> None:
+def check_real(name: str, tree: object) -> None:
     """Refuse a pytree in which any array is not of real numbers."""
+    import jax
+
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         plain_array(f"{name}{jax.tree_util.keystr(path)}", leaf)

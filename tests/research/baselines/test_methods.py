@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.certificates.document import CertificateError
 from longstep.data.dataset import Split
+from longstep.errors import CertificateError
 from longstep.evaluation import scheduled
 from longstep.research.baselines import classical, packages, warm_starts
 from longstep.research.baselines.conjugate_gradient import conjugate_gradients

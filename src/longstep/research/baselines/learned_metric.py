@@ -28,9 +28,9 @@ from ...algorithms.residuals import Residuals
 from ...algorithms.scs import SCS
 from ...certificates.gradient_steps import STEP
 from ...data.dataset import Split
+from ...engine.history import History
 from ...engine.loop import steps
 from ...engine.plan import Plan, Problem
-from ...engine.solution import History
 from ...families.base import Family
 from ...families.composite import Composite
 from ...families.conic import Conic

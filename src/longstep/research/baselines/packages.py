@@ -28,8 +28,8 @@ from typing_extensions import override
 from ..._util.hashing import content_hash
 from ...algorithms.registry import default_algorithm
 from ...data.dataset import Split
+from ...engine.history import History
 from ...engine.measure import Measure
-from ...engine.solution import History
 from ...families.base import Family
 from ...families.conic import Conic
 from ...families.point import Point

@@ -13,7 +13,7 @@ from ..._util.hashing import content_hash
 from ..._util.plain import Json
 from ...data.dataset import Split
 from ...data.references import Optima
-from ...engine.solution import History
+from ...engine.history import History
 from ...families.base import Family
 from ...families.point import Point
 from ...solver import Solver

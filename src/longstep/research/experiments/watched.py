@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import PyTree
 
-from ...engine.solution import History
+from ...engine.history import History
 from ...evaluation.method import Method
 
 
