@@ -18,12 +18,17 @@ from typer.testing import CliRunner
 import longstep as ls
 from longstep._util.storage import FileFormatError
 from longstep._util.text import count_text, error_text, reached_text, seconds_text
+from longstep.algorithms.condensed import Condensed
 from longstep.cli import app
 from longstep.evaluation.evaluate import TOLERANCES
 from longstep.report import svg
 from longstep.report.document import ReportDocument, load_document
+from longstep.report.facts import describe_learned
 from longstep.report.markup import Markup, tag
 from longstep.report.page import make_page, write_page
+from longstep.schedules.schedule import Schedule, constant
+from longstep.training.record import Training
+from longstep.training.select import Comparison
 
 QUICK = {"horizon": 5, "block": 5, "iterations": 3, "candidates": 4, "cache": False, "progress": False}
 SIZES = {"train": 4, "validation": 330, "test": 8}
@@ -441,3 +446,15 @@ def test_a_browser_runs_it_without_an_error(page, tmp_path, width):
     # The switch of errors turns the four panels of errors to their linear axis, and leaves the shares.
     assert found["shown"] == "true,true,false,false,false,false"
     assert float(found["overflow"]) <= 0
+
+
+@pytest.mark.parametrize(("algorithm", "named"), [(Condensed(), [1, 3]), (ls.OSQP(), [0, 1, 3])])
+def test_rows_without_bounds_have_no_entry_of_the_metric(algorithm, named):
+    A = np.vstack([np.ones(3), np.eye(3)])
+    family = ls.QP(np.eye(3), A, q=np.zeros(3), l=[1.0, 0.0, -np.inf, 0.0], u=[1.0, 2.0, np.inf, 2.0])
+    metric = np.arange(1.0, 1.0 + len(named))
+    schedule = Schedule({}, constant(algorithm.hyperparameters(family)).steady, metric=metric)
+    training = Training(schedule, schedule, algorithm, Comparison((), (), (), ""), "the constant", {})
+    facts = describe_learned(training, family, None)
+    found = [(entry, value) for g in facts["metric"] for entry, value in zip(g["entries"], g["values"], strict=True)]
+    assert found == [(f"row {i}", value) for i, value in zip(named, metric, strict=True)]

@@ -73,9 +73,10 @@ def _describe_metric(metric: np.ndarray | None, family: Family, model: Model | N
     if metric is None or not isinstance(family, QP | Conic):
         return None
     rows = list_rows(family, model)
-    if metric.size != len(rows) and isinstance(family, QP):
-        # Steps on the inequalities alone.
-        rows = [row for row, equal in zip(rows, np.asarray(family.equality), strict=True) if not equal]
+    if isinstance(family, QP):
+        # Rows without bounds have no penalty, and steps on the inequalities alone have none for equalities.
+        kinds = family.host.kinds
+        rows = [rows[i] for i in kinds.bounded if metric.size == len(kinds.bounded) or not kinds.equality[i]]
     if metric.size != len(rows):
         return None
     groups: dict[str, dict[str, list[Json]]] = {}
@@ -113,7 +114,7 @@ def _name_kinds(family: QP | Conic, A: sp.csr_array) -> list[str]:
     if isinstance(family, Conic):
         return [cone.title for cone in family.cones.parts for _ in range(cone.rows)]
     kinds = []
-    for equal, size in zip(np.asarray(family.equality), np.diff(A.indptr), strict=True):
+    for equal, size in zip(family.host.kinds.equality, np.diff(A.indptr), strict=True):
         if equal:
             kinds.append("equalities")
         else:
