@@ -36,7 +36,7 @@ from ...families.composite import Composite
 from ...families.conic import Conic
 from ...families.constrained import ConstrainedFamily
 from ...families.quadratic_program import QP
-from ...linalg.matrix import DenseMatrix, Matrix, SparseMatrix
+from ...linalg.matrix import DenseMatrix, MappableMatrix, SparseMatrix
 from ...linalg.prox import L1, Box, NonNegative, Zero
 from ...linalg.systems import ONCE, Factored, factorize
 from ...solver import Solver
@@ -90,25 +90,6 @@ def _(algorithm: SCS, family: Conic, theta: dict[str, float]) -> Components:
     return ("r_yz", "r_ynz"), values, family.cones.blocks()
 
 
-class _Gathers(Matrix):
-    """A sparse matrix with JAX's own derivatives, scatters: `vmap` does not take SparseMatrix's rule."""
-
-    forward: PyTree
-    backward: PyTree
-
-    @override
-    def mv(self, x):
-        return self.forward(x)
-
-    @override
-    def rmv(self, y):
-        return self.backward(y)
-
-    @override
-    def dense(self):
-        return self.forward(jnp.eye(self.backward.index.shape[1], dtype=self.forward.value.dtype))
-
-
 def _make_mappable(matrix: PyTree) -> PyTree:
     """Return the same matrix in a form that is fast under `vmap`."""
     if not isinstance(matrix, SparseMatrix):
@@ -117,7 +98,7 @@ def _make_mappable(matrix: PyTree) -> PyTree:
     n = matrix.backward.index.shape[1]
     if m * n <= _DENSE:
         return DenseMatrix(matrix.dense())
-    return _Gathers(matrix.forward, matrix.backward)
+    return MappableMatrix(matrix.forward, matrix.backward)
 
 
 class _Double(Factored):
