@@ -4,7 +4,6 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-import numpy as np
 import scipy.sparse as sp
 from typing_extensions import override
 
@@ -12,6 +11,7 @@ from .._util.threads import one_blas_thread
 from ..engine.plan import make_plan
 from . import emit
 from .condensation import Condensation
+from .condensed import order_inner
 from .header import write_header
 from .linear import Linear, factor_system
 from .ordering import METHODS
@@ -209,14 +209,12 @@ def _measure_condensed(problem: Problem, c: Condensation, width: int, spare_vect
 
 def _factor_condensed(problem: Problem, c: Condensation, method: str, precision: str) -> Linear:
     """Return the linear system of the coordinates; it says whether steps do without products with P."""
-    others = np.flatnonzero(~problem.equality)
-    places = np.searchsorted(others, c.inner)
     system = dataclasses.replace(
         problem,
         n=c.free,
         P=sp.csr_array(c.P),
         A=sp.csr_array(c.A),
-        weights=problem.weights[:, places],
+        weights=problem.weights[:, order_inner(problem, c)],
         condensed=None,
     )
     linear = factor_system(system, method, precision)

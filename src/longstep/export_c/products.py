@@ -75,3 +75,11 @@ def write_map(name: str, matrix: sp.csr_array, precision: str) -> tuple[str, str
     )
     arguments = ", ".join(f"map_{name}_{part}" for part in ("row", "first", "column", "value"))
     return tables, f"    add_map({rows.size}, {arguments}, parameter, work->{name});\n"
+
+
+def write_free_rows(matrix: sp.csr_array, places: np.ndarray, precision: str) -> str:
+    """Return the function for rows that no instance bounds: they have the value Ax and no multiplier."""
+    text = emit.select_features(emit.fill_part("free_rows.c", count=places.size), ANY_FREE=places.size > 0)
+    if places.size == 0:
+        return text
+    return write_product("multiply_free", matrix, precision) + emit.integers("index_t", "place_free", places) + text

@@ -14,7 +14,6 @@ from .base import Encoded, Parameters, checked, columns, optional_vector, resolv
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
-from .traced import trace_data, trace_vector
 
 
 class ConicInstance(eqx.Module):
@@ -114,12 +113,7 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
         }
 
     @override
-    def trace(self, parameter: Parameters) -> Array | dict[str, Array]:
-        values = self.host.values
-        vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
-        if vector is not None:
-            return vector
-        data = trace_data(parameter, values, self.sizes, self.dtype)
+    def scale_traced(self, data: dict[str, Array]) -> dict[str, Array]:
         s = self.matrices.scaling
         return {"b": s.e * data["b"], "c": s.d * data["c"]}
 

@@ -1,18 +1,21 @@
 """What families with constraints have in common: P and A as the user gave them, and a parameter map in two forms."""
 
+from abc import abstractmethod
 from typing import Generic, TypeVar
 
 import equinox as eqx
 import numpy as np
 import scipy.sparse as sp
+from jaxtyping import Array
 from typing_extensions import override
 
 from .._util.memory import require
 from ..linalg.matrix import ArrayLike2D, to_csr
 from .affine import WorkingMap
-from .base import InstanceT, NamedFamily, Parameters, check_convex, check_linear, check_square, is_named
+from .base import Encoded, InstanceT, NamedFamily, Parameters, check_convex, check_linear, check_square, is_named
 from .equilibration import Matrices
 from .names import Layout
+from .traced import trace_data, trace_vector
 
 _TOO_LARGE = (
     "longstep is for problems of up to some thousands of unknowns that are solved again and again; for one this large "
@@ -79,6 +82,18 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
         if self.host.layout is None or not is_named(parameters):
             return super().vectors(parameters)
         return self.host.layout.many(parameters)
+
+    @override
+    def trace(self, parameter: Parameters) -> Encoded:
+        values = self.host.values
+        vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
+        if vector is not None:
+            return vector
+        return self.scale_traced(trace_data(parameter, values, self.sizes, self.dtype))
+
+    @abstractmethod
+    def scale_traced(self, data: dict[str, Array]) -> Encoded:
+        """The data of one instance in equilibrated units, as `encode` has them; pure."""
 
     def maps(self, parameters: Parameters) -> bool:
         """Whether these are parameter vectors that the device map takes."""

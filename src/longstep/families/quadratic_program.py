@@ -14,7 +14,6 @@ from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vect
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
-from .traced import trace_data, trace_vector
 
 
 class QPInstance(eqx.Module):
@@ -180,12 +179,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
         )
 
     @override
-    def trace(self, parameter: Parameters) -> Array | QPInstance:
-        values = self.host.values
-        vector = trace_vector(parameter, self.parameter, self.mapped, self.host.layout, values, self.dtype)
-        if vector is not None:
-            return vector
-        data = trace_data(parameter, values, self.sizes, self.dtype)
+    def scale_traced(self, data: dict[str, Array]) -> QPInstance:
         s = self.matrices.scaling
         rows = self.host.kinds.bounded
         l = data["l"][rows]

@@ -20,7 +20,7 @@ from .select import Choice, Comparison
 from .settings import Learned, Settings
 
 # Part of every cache key: raise it when the code gives another schedule for the same settings and recipe.
-_VERSION = 5
+_VERSION = 6
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""A start from the parameter, by ridge regression on the optima of training (method: Sambharya, Hall, Amos, Stellato
-2023 learn warm starts by networks; here the map is affine, so that it costs less than a step)."""
+"""A start from the parameter, by ridge regression on the optima of training.
+
+Sambharya, Hall, Amos and Stellato (2023) learn warm starts by networks; an affine map costs less than a step.
+"""
 
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..data.dataset import Split
 from ..engine.finisher import changes_cost, product_cost
@@ -28,7 +30,7 @@ class Prediction:
 
 
 def fit_start(instances: Instances, split: Split, recipe: Recipe) -> Prediction | None:
-    """Return the start that the optima of training predict; None where it cannot be told, or costs too many steps."""
+    """Return the start that the optima of training predict; None where it cannot be told, or is too large."""
     algorithm = instances.task.algorithm
     family = instances.task.family
     if not algorithm.starts_from_rows or instances.optimum is None or instances.start is not None:
@@ -37,13 +39,13 @@ def fit_start(instances: Instances, split: Split, recipe: Recipe) -> Prediction 
     encoded = family.encode(split.parameters)
     if family.mapped is None or not isinstance(encoded, np.ndarray) or encoded.shape[1] < 2 * recipe.start_folds:
         return None
-    inequality = ~(family.host.kinds.equality | family.host.kinds.is_free)
+    inequality = _find_inequalities(family)
     if not 0 < inequality.sum() * len(encoded) <= recipe.start_entries:
         return None
     assert instances.optimum.y is not None
     assert instances.optimum.s is not None
-    s, y = (np.asarray(part, np.float64)[inequality] for part in (instances.optimum.s, instances.optimum.y))
-    y = np.where(np.abs(y) > recipe.start_active * np.abs(y).max(axis=0, initial=0.0), y, 0.0)
+    s = np.asarray(instances.optimum.s, np.float64)[inequality]
+    y = _clean(np.asarray(instances.optimum.y, np.float64)[inequality], recipe)
     rho = _balance(family, s, y, recipe)
     w = s + y / rho[:, None]
     weights, offset, predicted = regress(np.asarray(encoded, np.float64), w, recipe)
@@ -63,23 +65,32 @@ def pays(learner: Learner, theta: Values, points: Point) -> bool:
     optimum = learner.optimum
     assert optimum is not None
     assert optimum.y is not None
-    y = np.asarray(optimum.y)
-    target = np.sign(y) * (np.abs(y) > recipe.start_active * np.abs(y).max(axis=0, initial=0.0))
     family = program.task.family
     assert isinstance(family, QP)
-    equality = family.host.kinds.equality
-    active = np.count_nonzero(target[~equality], axis=0)
+    inequality = _find_inequalities(family)
+    target = np.sign(_clean(np.asarray(optimum.y)[inequality], recipe))
+    active = np.count_nonzero(target, axis=0)
     assert family.parameter is not None
     price = product_cost(family, family.parameter.size)
 
     def judge(begin: Point | None) -> float:
         signs = program.visit_signs(values, program.start(begin), recipe.start_steps)
-        differing = np.count_nonzero((signs != target)[:, ~equality], axis=1)
+        differing = np.count_nonzero(signs[:, inequality] != target, axis=1)
         steps = np.arange(recipe.start_steps + 1)[:, None]
         cost = steps + changes_cost(family, differing, active)
         return float(np.min(cost.mean(axis=1) + np.quantile(cost, recipe.finish_quantile, axis=1)))
 
     return judge(points) + 2 * price < recipe.start_gain * judge(None)
+
+
+def _find_inequalities(family: QP) -> Bool[np.ndarray, " m"]:
+    """Return which rows are neither equalities nor without bounds."""
+    return ~(family.host.kinds.equality | family.host.kinds.is_free)
+
+
+def _clean(y: Float[np.ndarray, "i N"], recipe: Recipe) -> Float[np.ndarray, "i N"]:
+    """Return the multipliers of inequalities without what is noise of the references."""
+    return np.where(np.abs(y) > recipe.start_active * np.abs(y).max(axis=0, initial=0.0), y, 0.0)
 
 
 def _balance(

@@ -78,10 +78,10 @@ def train(
     it is `metric`. `start` is where solves will begin: `"zero"`; `"parameter"` for what an affine map of the parameter
     predicts, learned from the optima, with which solves then begin by themselves; `"previous"` for the optimum of the
     instance before (a controller's warm start), or a function from the parameters to a Point (leading axis: instances),
-    and the schedule is then marked `warm`. By default it is the parameter where that is known to pay, or zero. `learn`
-    names the hyperparameters to learn, the others stay at the best constant; `fixed` gives
-    some a value. Of several algorithms, each gets its best constant and metric, and the schedule is learned for the one
-    whose errors fall lowest, the first where they are alike. `factorizations` limits how many distinct ones a schedule
+    and the schedule is then marked `warm`. By default it is the parameter where that is known to pay, or zero.
+    `learn` names the hyperparameters to learn, the others stay at the best constant; `fixed` gives some a value. Of
+    several algorithms, each gets its best constant and metric, and the schedule is learned for the one whose errors
+    fall lowest, the first where they are alike. `factorizations` limits how many distinct ones a schedule
     needs, the steady state's included.
 
     `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
