@@ -42,6 +42,7 @@ from .solver import Solver
 from .training.finish import first_try
 from .training.recipe import DEFAULT
 from .training.record import Training
+from .training.settings import choose_recipe
 from .training.train import train
 
 # A certificate on 97.5% of instances needs a few hundred of them; a test set shows a mean and a tail, and what is kept
@@ -53,6 +54,12 @@ _SELECTION = 200
 _TRAIN = 100
 _TRAIN_LARGE = 20
 _LARGE = 300
+# Where an instance takes seconds, fewer of all.
+_SPARSE = {"validation": 0, "test": 20, "selection": 8}
+_UNCERTIFIED = (
+    "No certificate: instances of this family take long. One that holds for 97.5% of instances is made of some "
+    'hundreds: sizes={"validation": 500}.'
+)
 _CLAIMS = 5
 # Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
 _KNOWN = 400
@@ -113,7 +120,8 @@ def learn(
     others = parameters.pop("selection", None)
     shape = {"horizon": horizon, "block": block, "memory_limit": memory_limit}
     count = family.count(family.vectors(parameters["train"]))
-    expected = forecast(family, count, factorizations=training.get("factorizations"), **shape)
+    factors = training.get("factorizations") or choose_recipe(family).factorizations
+    expected = forecast(family, count, factorizations=factors, **shape)
     if progress:
         say(str(expected))
         say(_describe_work(family, parameters, horizon))
@@ -185,9 +193,12 @@ def _write_call(**options: object) -> str:
 def list_forms(family: Family) -> list[Algorithm]:
     """The algorithms that are tried on a family, the smaller step first.
 
-    A QP that has a finish is learned in the condensed form, which has it in C too; one without in both forms of ADMM, a
-    large one in that whose step is the smaller; a composite family whose instances share P also by Douglas–Rachford.
+    A family with sparse factors has only the form that keeps them so. A QP that has a finish is learned in the
+    condensed form, which has it in C too; one without in both forms of ADMM, a large one in that whose step is the
+    smaller; a composite family whose instances share P also by Douglas–Rachford.
     """
+    if family.sparse:
+        return [default_algorithm(family)]
     if isinstance(family, QP):
         forms = [Condensed(), OSQP()]
         if can_finish(family):
@@ -307,9 +318,13 @@ def _parameters(
     if callable(samples):
         if iid is False:
             raise ValueError("a sampler draws independent parameters; pass past data as an array or a file instead")
-        wanted = {"train": most, "validation": _VALIDATION, "test": _TEST} | dict(sizes or {})
-        wanted["selection"] = _SELECTION if family.m else 0
-        return draw(samples, {name: size for name, size in wanted.items() if size}, seed), []
+        wanted = {"train": most, "validation": _VALIDATION, "test": _TEST, "selection": _SELECTION if family.m else 0}
+        notes = []
+        if family.sparse:
+            wanted |= _SPARSE
+            notes = [_UNCERTIFIED] if "validation" not in (sizes or {}) else []
+        wanted |= sizes or {}
+        return draw(samples, {name: size for name, size in wanted.items() if size}, seed), notes
     values = samples
     notes = []
     if not iid:

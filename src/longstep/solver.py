@@ -30,6 +30,7 @@ from .families.base import Family
 from .families.parameter_range import Seen
 from .families.point import Point
 from .families.quadratic_program import QP
+from .linalg.systems import Sparse
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 
@@ -180,8 +181,8 @@ class Solver:
         """Solve many instances at once; like `solve`, with a leading axis of instances in and out.
 
         They run as columns of shared matrix products, `chunk` at a time: by default 512 on a CPU, with as many threads
-        as there are cores, and on accelerators 100,000 for each, or as many as fit. Where JAX sees several devices, the
-        instances are spread over all of them. A time limit is for the whole batch.
+        as there are cores, and on accelerators 100,000 for each, or as many as fit; with sparse factors one. Where JAX
+        sees several devices, the instances are spread over all of them. A time limit is for the whole batch.
         """
         require_jax(self.family.dtype)
         clock = Clock(time_limit)
@@ -192,8 +193,7 @@ class Solver:
         if count == 0:
             raise ValueError("the batch is empty")
         if chunk is None:
-            numbers = self.family.n + 2 * self.family.m
-            chunk = batching.chunk(numbers, self.family.dtype.itemsize)
+            chunk = self._chunk()
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         start = None if warm_start is None else read_start(self.family, warm_start, (count,))
@@ -247,6 +247,8 @@ class Solver:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)
         start = None if warm_start is None else read_start(self.family, warm_start, (self._count(parameters),))
+        if isinstance(self.plan.factors, Sparse) and self._count(parameters) > 1:
+            return self._run_each(parameters, count, start)
         encoded = self._encode(parameters)
         first = self._first(start)
         if start is None:
@@ -260,6 +262,17 @@ class Solver:
             return self._measure(parameters, points, safeguarded)
         fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(found).items()}
         return History(**fields, safeguarded=safeguarded)
+
+    def _run_each(self, parameters: Any, count: int, start: Point | None) -> History:
+        """`run` for one instance after the other."""
+
+        def one(index: int, _: int) -> History:
+            places = np.array([index])
+            part = None if start is None else jax.tree.map(lambda a: a[..., places].T, start)
+            return self.run(self._select(parameters, places), count, warm_start=part)
+
+        parts = batching.run(one, [(index, 1) for index in range(self._count(parameters))])
+        return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
     def seconds(self, parameters: Any, count: int) -> np.ndarray:
         """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
@@ -331,6 +344,13 @@ class Solver:
     @functools.cached_property
     def _measure(self) -> Measure:
         return Measure(self.algorithm, self._working)
+
+    def _chunk(self) -> int:
+        """How many instances run at a time: one where its columns are solved one by one anyway, because then none waits
+        for another on the ladder or at the end."""
+        if isinstance(self.plan.factors, Sparse):
+            return 1
+        return batching.chunk(self.family.n + 2 * self.family.m, self.family.dtype.itemsize)
 
     def _make_finisher(self) -> Finisher:
         """What tries to finish; made once for a proximal term."""

@@ -55,7 +55,9 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
     @override
     def pattern(self, family: ConstrainedT) -> Pattern:
         matrices = family.matrices
-        return Pattern(family.n, matrices.diagonal, self.weighs_alike(family) and matrices.spectrum is not None)
+        spectral = self.weighs_alike(family) and matrices.spectrum is not None
+        fill = None if matrices.augmented is None else matrices.augmented.fill
+        return Pattern(family.n, matrices.diagonal, spectral, fill)
 
     @override
     def operator(self, family: ConstrainedT, theta: Theta) -> Gram:
@@ -70,4 +72,5 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
             matrices.spectrum if self.weighs_alike(family) and METRIC not in theta else None,
             matrices.free,
             self.free_weight,
+            matrices.augmented,
         )

@@ -22,12 +22,14 @@ _REST = 1.25
 
 @dataclass(frozen=True)
 class Forecast:
-    """Bytes of a solver's `factors` and of `training`, which are not needed at the same time."""
+    """Bytes of a solver's `factors` and of `training`, which are not needed at the same time; how many factors there
+    are, what each is, and how many `seconds` they take."""
 
     factors: float
     training: float
-    dense: int
     count: int
+    kind: str
+    seconds: float
     limit: float | None = None
 
     @property
@@ -37,16 +39,16 @@ class Forecast:
 
     def check(self) -> None:
         """Refuse what does not fit into memory, with the number and what to do."""
-        _require(self.factors, self.count, self.dense)
+        _require(self.factors, self.count, self.kind)
         fewer = "Fewer training instances, a shorter block, or memory_limit=… (it takes gradients in pieces) take less"
         require(self.training, "training", fewer, self.limit)
 
     @override
     def __str__(self) -> str:
-        kind = f"{self.count} factors of {self.dense}×{self.dense}" if self.dense else f"{self.count} steps"
-        seconds = factor_seconds(self.dense, self.count)
-        time = f"; the factors take {duration(seconds)}" if seconds > _LONG_SECONDS else ""
-        return f"memory: {in_words(self.factors)} for {kind}, about {in_words(self.training)} while training{time}"
+        needs = f"{in_words(self.factors)} for {self.count} {self.kind}, about {in_words(self.training)} while training"
+        if self.seconds <= _LONG_SECONDS:
+            return f"memory: {needs}"
+        return f"memory: {needs}; the factors take {duration(self.seconds)}"
 
 
 def forecast(
@@ -70,46 +72,52 @@ def forecast(
     """
     algorithm = default_algorithm(family) if algorithm is None else algorithm
     n = family.n
-    m = family.m
     size = family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)
-    one = numbers_kept(algorithm, family)
+    kept = _describe(algorithm, family)
     longest = max(block_lengths(horizon, block), default=0)
-    training = size * _REST * (min(longest, count) * one + _KEPT * longest * instances * (n + m))
+    training = size * _REST * (min(longest, count) * kept.numbers + _KEPT * longest * instances * (n + family.m))
     if memory_limit is not None:
         training = min(training, memory_limit)
-    return Forecast(count * max(one, n) * size, training, n if one > n else 0, count, memory_limit)
+    return Forecast(count * max(kept.numbers, n) * size, training, count, kept.kind, count * kept.seconds, memory_limit)
 
 
-def numbers_kept(algorithm: Algorithm, family: Family) -> int:
-    """How many numbers a solver keeps for one θ."""
+@dataclass(frozen=True)
+class _Kept:
+    """How many numbers a solver keeps for one θ, what they are, and how long they take."""
+
+    numbers: int
+    kind: str
+    seconds: float
+
+
+def _describe(algorithm: Algorithm, family: Family) -> _Kept:
+    """Return what a solver keeps for one θ."""
     pattern = algorithm.pattern(family)
-    return 0 if pattern is None else choose(pattern, ALWAYS).size(pattern)
+    if pattern is None:
+        return _Kept(0, "steps", 0.0)
+    back_end = choose(pattern, ALWAYS)
+    return _Kept(back_end.size(pattern), back_end.describe(pattern), back_end.flops(pattern, 0.0) / _SPEED)
 
 
-# Multiplications and additions a second of two ordinary cores, for an explicit inverse of 2n³ of them.
-_SPEED = 2e10
+# Operations a second of two ordinary cores, as the back ends count them.
+_SPEED = 6e10
 # Work that takes longer is told beforehand.
 _LONG_SECONDS = 10.0
 
 
-def factor_seconds(n: int, count: int) -> float:
-    """About how long so many dense factors take."""
-    return count * 2.0 * n**3 / _SPEED
-
-
 def require_factors(algorithm: Algorithm, family: Family, count: int, dtype: np.dtype) -> None:
     """Refuse so many factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
-    size = numbers_kept(algorithm, family)
-    _require(count * size * dtype.itemsize, count, family.n)
-    seconds = factor_seconds(family.n, count)
-    if size > family.n and seconds > _LONG_SECONDS:
-        say(f"longstep makes {count} dense factors of {family.n}×{family.n}, which takes {duration(seconds)}")
+    kept = _describe(algorithm, family)
+    _require(count * kept.numbers * dtype.itemsize, count, kept.kind)
+    seconds = count * kept.seconds
+    if seconds > _LONG_SECONDS:
+        say(f"longstep makes {count} {kept.kind}, which takes {duration(seconds)}")
 
 
-def _require(need: float, count: int, n: int) -> None:
+def _require(need: float, count: int, kind: str) -> None:
     advice = (
         "Fewer distinct factorizations (factorizations=5, or learn=['alpha'] for a single one), a shorter horizon, or "
-        'dtype="float32" (or factors="float32" alone) take less; a family of this size may be beyond dense factors'
+        'dtype="float32" (or factors="float32" alone) take less'
     )
-    require(need, f"a schedule with {count} factors of {n}×{n}", advice)
+    require(need, f"a schedule with {count} {kind}", advice)

@@ -323,5 +323,6 @@ def _factor(
 ) -> tuple[LinearSystem, Float[Array, ""]]:
     """One factor in the precision of `like`, and the error of its inverse in that precision."""
     K = algorithm.operator(family, theta)
-    factor = jax.tree.map(lambda a: a.astype(like.dtype), factorize(K, ALWAYS))
+    made = factorize(K, ALWAYS)
+    factor = jax.tree.map(lambda a: a.astype(like.dtype) if eqx.is_inexact_array(a) else a, made)
     return factor, factor.error(K)

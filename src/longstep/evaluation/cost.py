@@ -19,6 +19,8 @@ from ..families.quadratic_program import QP
 from ..solver import Solver
 
 TOLERANCES = (1e-3, 1e-6)
+# First-order steps on large problems are for these.
+_SPARSE_TOLERANCES = (1e-3, 1e-4)
 MOST_STEPS = 20_000
 # What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
 _USUAL_STEPS = 4_000
@@ -73,21 +75,21 @@ def solver_cost(
 ) -> Cost:
     """Return what a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
     first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
-    if timed:
+    if timed and not solver.family.sparse:
         first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
     status = np.array(first.status)
     steps = _count_steps(solver, first)
     seconds = first.time
     # A batch takes as long as its slowest instance: those go on by themselves, from the start. As many as before, some
-    # of them twice: to compile another shape takes longer than that.
+    # of them twice: to compile another shape takes longer than that. Sparse families have no batches of several.
     left = np.flatnonzero(status == Status.ITERATION_LIMIT)
     if left.size and most > _SOON:
-        again = np.resize(left, status.size)
+        again = left if solver.family.sparse else np.resize(left, status.size)
         some = solver.family.select(parameters, again)
         rest = solver.solve_batch(some, eps_abs=eps, eps_rel=eps, max_iter=most)
         status[again] = rest.status
         steps[again] = _count_steps(solver, rest)
-        seconds += rest.time * left.size / status.size
+        seconds += rest.time * left.size / again.size
     done = np.isin(status, (Status.SOLVED, *INFEASIBLE))
     return Cost(name, eps, steps, done, seconds / done.size, most)
 
@@ -96,18 +98,30 @@ def _count_steps(solver: Solver, solution: Solution) -> np.ndarray:
     return np.asarray(solution.iterations) + np.ceil(finish_cost(solver.family, solution)).astype(int)
 
 
+def list_tolerances(family: Family) -> tuple[float, ...]:
+    """Return the tolerances at which methods are compared on a family."""
+    return _SPARSE_TOLERANCES if family.sparse else TOLERANCES
+
+
+def most_steps(family: Family) -> int:
+    """Return how many steps methods are given: where one takes long, as many as the osqp package as it comes."""
+    return _USUAL_STEPS if family.sparse else MOST_STEPS
+
+
 def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     """Return what solvers of one family, the first being kept, and the installed package cost on instances.
 
     Where the first ends with all instances soon, the others need not go on for long.
     """
     (name, kept), *others = methods.items()
-    rows = [solver_cost(name, kept, parameters, eps, timed=True) for eps in TOLERANCES]
+    limit = most_steps(kept.family)
+    tolerances = list_tolerances(kept.family)
+    rows = [solver_cost(name, kept, parameters, eps, most=limit, timed=True) for eps in tolerances]
     soon = all(row.done.all() and row.steps.max() <= _USUAL_STEPS for row in rows)
-    most = _USUAL_STEPS if soon else MOST_STEPS
+    most = _USUAL_STEPS if soon else limit
     rows = [replace(row, most=most) for row in rows]
-    rows += [solver_cost(name, s, parameters, eps, most=most, timed=True) for name, s in others for eps in TOLERANCES]
-    packages = [package_cost(kept.family, parameters, eps, most=most) for eps in TOLERANCES]
+    rows += [solver_cost(name, s, parameters, eps, most=most, timed=True) for name, s in others for eps in tolerances]
+    packages = [package_cost(kept.family, parameters, eps, most=most) for eps in tolerances]
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
 
 
@@ -243,10 +257,23 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
     """
     if len(candidates) == 1:
         return 0
-    costs = [[solver_cost("", solver, parameters, eps) for eps in TOLERANCES] for solver in candidates]
-    solved = [np.logical_or.reduce([c[k].done for c in costs]) for k in range(len(TOLERANCES))]
-    good = [i for i, c in enumerate(costs) if all((c[k].done >= solved[k]).all() for k in range(len(TOLERANCES)))]
+    family = candidates[0].family
+    tolerances = list_tolerances(family)
+    most = [most_steps(family) for _ in tolerances]
+    costs = []
+    for solver in candidates:
+        found = [solver_cost("", solver, parameters, eps, most=m) for eps, m in zip(tolerances, most, strict=True)]
+        costs.append(found)
+        if family.sparse:
+            most = [_wait_at_most(cost, m) for cost, m in zip(found, most, strict=True)]
+    solved = [np.logical_or.reduce([cost.done for cost in column]) for column in zip(*costs, strict=True)]
+    good = [i for i, found in enumerate(costs) if all((c.done >= s).all() for c, s in zip(found, solved, strict=True))]
     # Where each fails somewhere, the one that leaves the fewest.
     least = min(sum(cost.unsolved for cost in c) for c in costs)
     good = good or [i for i, c in enumerate(costs) if sum(cost.unsolved for cost in c) == least]
     return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]])))
+
+
+def _wait_at_most(cost: Cost, most: int) -> int:
+    """Return for how many steps another candidate is worth waiting: twice as many as this one took."""
+    return min(most, 2 * max(int(cost.steps.max()), _SOON)) if cost.done.all() else most

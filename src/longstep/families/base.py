@@ -66,6 +66,11 @@ class Family(eqx.Module, Generic[InstanceT]):
         """Whether decoding is so cheap that every step may do it anew."""
         return False
 
+    @property
+    def sparse(self) -> bool:
+        """Whether it is so large and sparse that instances are solved one by one, with sparse factors."""
+        return False
+
     def instances(self, parameters: Parameters) -> InstanceT:
         """The stacked, checked, working instances of N parameters (leading axis N)."""
         return self.decode(jax.tree.map(jnp.asarray, self.encode(parameters)))

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from .._util.memory import require
 from ..linalg.matrix import ArrayLike2D, to_csr
+from ..linalg.systems import may_be_sparse
 from .affine import WorkingMap
 from .base import Encoded, InstanceT, NamedFamily, Parameters, check_convex, check_linear, check_square, is_named
 from .equilibration import Matrices
@@ -18,8 +19,8 @@ from .names import Layout
 from .traced import trace_data, trace_vector
 
 _TOO_LARGE = (
-    "longstep is for problems of up to some thousands of unknowns that are solved again and again; for one this large "
-    "use a sparse solver (OSQP, SCS, Clarabel) or eliminate unknowns"
+    "Eliminate unknowns, write what is dense as a product of thin matrices with unknowns of their own, or use a "
+    "machine with more memory"
 )
 
 
@@ -71,6 +72,11 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
         """What the entries of parameters and solutions are called, where that is known."""
         return self.host.layout
 
+    @property
+    @override
+    def sparse(self) -> bool:
+        return self.matrices.augmented is not None
+
     @override
     def single(self, parameter: Parameters) -> Parameters:
         if self.host.layout is None or not is_named(parameter):
@@ -107,6 +113,7 @@ def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array,
     check_square("P", square)
     check_linear("A", rows, square.shape[0])
     n = square.shape[0]
-    require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
+    if not may_be_sparse(n, square.nnz + rows.nnz):
+        require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
     check_convex("P", square)
     return square, rows

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from ..linalg.matrix import Matrix, make_matrix, to_csr
-from ..linalg.systems import Spectrum
+from ..linalg.matrix import Matrix, make_host_matrix, make_matrix, to_csr
+from ..linalg.systems import Quasidefinite, Spectrum, augment
 from .base import is_diagonal
 
 _SMALLEST = 1e-4
@@ -87,7 +87,8 @@ class Matrices(eqx.Module):
     `free` is F'F of rows F of the equilibrated matrix that are not in Ā, or absent; `size_P` and `size_A` are the
     largest entries of the user's own P and A, or one if that is less, against which certificates of infeasibility are
     judged.
-    P̄ + Ā'WĀ is `diagonal` for every diagonal W, or not; there is a `spectrum` of P̄ where Ā'Ā = I.
+    P̄ + Ā'WĀ is `diagonal` for every diagonal W, or not; there is a `spectrum` of P̄ where Ā'Ā = I. Large families have
+    the `augmented` form of that sum, with the free rows behind those of Ā.
     """
 
     P: Matrix
@@ -100,6 +101,7 @@ class Matrices(eqx.Module):
     m: int = eqx.field(static=True)
     diagonal: bool = eqx.field(static=True)
     spectrum: Spectrum | None
+    augmented: Quasidefinite | None
 
 
 class Equilibrated:
@@ -130,14 +132,16 @@ class Equilibrated:
         F = None if free is None or not free.size else self.A[free]
         diagonal = _gram_is_diagonal(self.P, self.A)
         orthogonal = _one_to_one(A) and bool(np.allclose(np.abs(A.data), 1.0, rtol=1e-14))
+        augmented = None if diagonal else augment(self.P, A if F is None else sp.csr_array(sp.vstack([A, F])))
+        make = make_matrix if augmented is None else make_host_matrix
         spectrum = None
-        if orthogonal and F is None and not diagonal:
+        if orthogonal and F is None and not diagonal and augmented is None:
             values, vectors = np.linalg.eigh(self.P.toarray())
             spectrum = Spectrum(jnp.asarray(np.maximum(values, 0.0), dtype), jnp.asarray(vectors, dtype))
         return Matrices(
-            P=make_matrix(self.P, dtype),
-            A=make_matrix(A, dtype),
-            free=None if F is None else make_matrix(sp.csr_array(F.T @ F), dtype),
+            P=make(self.P, dtype),
+            A=make(A, dtype),
+            free=None if F is None else make(sp.csr_array(F.T @ F), dtype),
             scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
             size_P=jnp.asarray(_size(self.given_P), dtype),
             size_A=jnp.asarray(_size(self.given_A), dtype),
@@ -145,6 +149,7 @@ class Equilibrated:
             m=A.shape[0],
             diagonal=diagonal,
             spectrum=spectrum,
+            augmented=augmented,
         )
 
 

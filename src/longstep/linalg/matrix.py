@@ -1,6 +1,7 @@
 """Matrices that act on columns: dense, or as gathers when that is cheaper."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 import equinox as eqx
@@ -12,6 +13,7 @@ from jax.custom_derivatives import linear_call
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
+from . import host
 from .real import plain_array, real_array
 
 ArrayLike2D: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray | jax.Array | list
@@ -190,6 +192,59 @@ class MappableMatrix(Matrix):
         return SparseMatrix(self.forward, self.backward).dense()
 
 
+class _Product:
+    """x ↦ Mx for a sparse matrix on the host."""
+
+    def __init__(self, matrix: sp.csr_array):
+        self.matrix = matrix
+
+    def __call__(self, inputs: Sequence[np.ndarray], output: np.ndarray) -> None:
+        output[:] = self.matrix @ inputs[0]
+
+
+class HostMatrix(Matrix):
+    """A large sparse matrix whose products the host makes: for one column, or few, many times faster than gathers, and
+    rows of any length are as good as short ones."""
+
+    forward: _Product = eqx.field(static=True)
+    backward: _Product = eqx.field(static=True)
+    forward_number: Int[Array, ""]
+    backward_number: Int[Array, ""]
+
+    def __init__(self, matrix: sp.csr_array):
+        # Programs have the numbers of these two; they are kept here.
+        self.forward = _Product(matrix)
+        self.backward = _Product(sp.csr_array(matrix.T))
+        self.forward_number = host.register(self.forward)
+        self.backward_number = host.register(self.backward)
+
+    @override
+    def mv(self, x):
+        return _multiply_linearly(self.forward.matrix.shape, self.forward_number, self.backward_number, x)
+
+    @override
+    def rmv(self, y):
+        return _multiply_linearly(self.backward.matrix.shape, self.backward_number, self.forward_number, y)
+
+    @override
+    def dense(self):
+        return jnp.asarray(self.forward.matrix.toarray())
+
+
+def _multiply_linearly(
+    shape: tuple[int, int], number: Int[Array, ""], transposed: Int[Array, ""], x: Float[Array, "n *N"]
+) -> Float[Array, "m *N"]:
+    """Return the product of x with the host's matrix of this shape and number; the other is that of its transpose."""
+
+    def multiply(numbers, x):
+        return host.call(numbers[0], (x,), jax.ShapeDtypeStruct((shape[0], *x.shape[1:]), x.dtype))
+
+    def multiply_back(numbers, y):
+        return host.call(numbers[1], (y,), jax.ShapeDtypeStruct((shape[1], *y.shape[1:]), y.dtype))
+
+    return linear_call(multiply, multiply_back, (number, transposed), x)
+
+
 def make_mappable(tree: TreeT) -> TreeT:
     """Return a tree, such as a family, all of whose matrices `vmap` knows."""
 
@@ -236,9 +291,14 @@ def to_csr(matrix: ArrayLike2D) -> sp.csr_array:
 def make_matrix(matrix: ArrayLike2D, dtype) -> Matrix:
     """The form of a matrix that is cheapest to apply to columns."""
     csr = to_csr(matrix)
+    m, n = csr.shape
     forward, cost = _rows(csr, dtype)
     backward, cost_back = _rows(sp.csr_array(csr.T), dtype)
-    m, n = csr.shape
     if cost + cost_back < 2 * m * n:
         return SparseMatrix(forward, backward)
     return DenseMatrix(jnp.asarray(csr.toarray(), dtype))
+
+
+def make_host_matrix(matrix: ArrayLike2D, dtype) -> Matrix:
+    """A matrix that stays on the host."""
+    return HostMatrix(to_csr(matrix).astype(dtype))

@@ -58,6 +58,8 @@ class Recipe:
     effort_with_large_factors: Effort = (26, 1)
     # Factors are large from more unknowns than this on.
     large: Size = 300
+    # How many distinct factorizations a schedule may need where nobody says; None: one for every step.
+    factorizations: Count | None = None
 
     # ── The loss ──
     # From so many instances on, the worst ones tell something of those that were not seen: `_of_many` holds.
@@ -154,6 +156,11 @@ class Recipe:
     metric_few: Count = 60
     metric_trial: Count = 10
     metric_lasting: Count = 200
+    # Whether it is learned once, on half of the instances, and only judged on the others, instead of with all weights
+    # on both halves and then on all.
+    metric_by_half: bool = False
+    # Whether steps are taken again on the way back, instead of being kept: a third more time, a fraction of the memory.
+    metric_again: bool = False
     # What the mean, a high quantile and the worst of their errors weigh in that judgement.
     metric_judged: tuple[Positive, Positive, Positive] = (0.5, 0.25, 0.25)
 
@@ -279,3 +286,17 @@ def _checked(kind: Any, value: Any) -> Any:
 
 
 DEFAULT = Recipe()
+# For families with sparse factors, thousands of unknowns: a gradient takes seconds, a factor for every step would fill
+# the memory, and few instances tell enough of so many rows.
+SPARSE = Recipe(
+    effort_with_large_factors=(12, 1),
+    factorizations=4,
+    candidates=24,
+    searched=6,
+    metric_by_half=True,
+    metric_again=True,
+    metric_iterations=20,
+    metric_lasting=100,
+    rough=None,
+    lasting=15,
+)

@@ -9,7 +9,7 @@ from ..algorithms.base import Algorithm
 from ..families.base import Family
 from ..schedules.domain import Hyperparameter
 from .losses import Loss
-from .recipe import Effort, Recipe
+from .recipe import DEFAULT, SPARSE, Effort, Recipe
 
 Values = dict[str, np.ndarray]
 
@@ -62,6 +62,11 @@ class Learned:
     def __len__(self) -> int:
         """How many steps it has."""
         return len(next(iter(self.theta.values())))
+
+
+def choose_recipe(family: Family) -> Recipe:
+    """Return the numbers to train a family with, where nobody says otherwise."""
+    return SPARSE if family.sparse else DEFAULT
 
 
 def choose_effort(recipe: Recipe, algorithm: Algorithm, family: Family) -> Effort:

@@ -29,10 +29,10 @@ from .joint import learn_jointly
 from .learner import Learner, Report
 from .losses import Loss, resolve_loss
 from .metric import learn_metric
-from .recipe import DEFAULT, Recipe
+from .recipe import Recipe
 from .record import About, Training
 from .select import Walk, select
-from .settings import Learned, Settings, check_count, check_fixed, check_learn, choose_effort
+from .settings import Learned, Settings, check_count, check_fixed, check_learn, choose_effort, choose_recipe
 from .start import Prediction, fit_start, pays
 from .steady import learn_steady
 
@@ -82,7 +82,7 @@ def train(
     `learn` names the hyperparameters to learn, the others stay at the best constant; `fixed` gives some a value. Of
     several algorithms, each gets its best constant and metric, and the schedule is learned for the one whose errors
     fall lowest, the first where they are alike. `factorizations` limits how many distinct ones a schedule
-    needs, the steady state's included.
+    needs, the steady state's included; a family with sparse factors has four.
 
     `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
     size of the search for the constant. `joint` adds a pass over all blocks together; by default it is made only where
@@ -105,7 +105,7 @@ def train(
     """
     make_room()
     forms = _algorithms(family, algorithm)
-    recipe = DEFAULT if recipe is None else recipe
+    recipe = choose_recipe(family) if recipe is None else recipe
     if not isinstance(recipe, Recipe):
         raise TypeError(f"recipe must be a Recipe, got {recipe!r}")
     if optimizer not in ("lbfgs", "adam"):
@@ -121,6 +121,9 @@ def train(
         hyperparameters = algorithm.hyperparameters(family)
         work = algorithm.prepare_family(family if precision is None else family.astype(precision), training=True)
         usual_iterations, usual_starts = choose_effort(recipe, algorithm, work)
+        most_factors = recipe.factorizations
+        if factorizations is not None:
+            most_factors = check_count("factorizations", factorizations)
         held = check_fixed(hyperparameters, fixed or {})
         settings = Settings(
             horizon=check_count("horizon", horizon),
@@ -139,7 +142,7 @@ def train(
             learn=check_learn(hyperparameters, learn, held),
             recipe=recipe,
             fixed=held,
-            factorizations=None if factorizations is None else check_count("factorizations", factorizations),
+            factorizations=most_factors,
             joint=joint,
             metric=bool(metric),
             start=_name_start(start),

@@ -1,7 +1,11 @@
 """Back ends for the linear systems of a step, one file each, and the one function that chooses among them."""
 
 import jax
+import scipy.sparse as sp
 
+from .augmented import Augmented
+from .augmented import Quasidefinite as Quasidefinite
+from .augmented import may_be_sparse as may_be_sparse
 from .base import Factored as Factored
 from .base import LinearSystem as LinearSystem
 from .base import Picked as Picked
@@ -13,9 +17,10 @@ from .inverse import Inverse
 from .operator import Gram as Gram
 from .operator import Pattern as Pattern
 from .operator import Spectrum as Spectrum
+from .sparse import Sparse as Sparse
 from .spectral import Spectral
 
-BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Inverse, Cholesky)
+BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Sparse, Inverse, Cholesky)
 
 # How often a cached system is solved: by a solver that is used, and in a step of training.
 ALWAYS = 1e12
@@ -30,3 +35,14 @@ def choose(pattern: Pattern, solves: float) -> type[LinearSystem]:
 def factorize(K: Gram, solves: float) -> LinearSystem:
     """What is cached for K, by the cheapest back end for so many solves. Carries no gradient."""
     return choose(K.pattern, solves).factor(jax.lax.stop_gradient(K))
+
+
+def augment(P: sp.csr_array, A: sp.csr_array) -> Quasidefinite | None:
+    """The augmented form of P + shift·I + A'diag(weights)A, where its sparse factor is the cheapest to solve with."""
+    n = P.shape[0]
+    if not may_be_sparse(n, P.nnz + A.nnz):
+        return None
+    augmented = Augmented(P, A)
+    if choose(Pattern(n, fill=augmented.fill), ALWAYS) is not Sparse:
+        return None
+    return Quasidefinite(augmented)

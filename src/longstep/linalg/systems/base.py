@@ -38,6 +38,11 @@ class LinearSystem(Factored):
         return pattern.n**2
 
     @classmethod
+    def describe(cls, pattern: Pattern) -> str:
+        """What is kept for one operator, in words behind a number."""
+        return f"factors of {pattern.n}×{pattern.n}"
+
+    @classmethod
     @abstractmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
         """What making it and so many solves with it cost, in operations at the speed of long matrix products."""

@@ -28,6 +28,11 @@ class Diagonal(LinearSystem):
 
     @override
     @classmethod
+    def describe(cls, pattern: Pattern) -> str:
+        return "steps"
+
+    @override
+    @classmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
         return pattern.n * (1 + solves)
 

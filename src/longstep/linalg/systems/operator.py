@@ -7,18 +7,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..matrix import Matrix, along
+from .augmented import Quasidefinite
 
 
 @dataclass(frozen=True)
 class Pattern:
     """What all operators of a family have in common, whatever their weights: n unknowns, and their form.
 
-    `diagonal`: K is diagonal. `spectral`: all K have the same eigenvectors.
+    `diagonal`: K is diagonal. `spectral`: all K have the same eigenvectors. `fill`: so many entries has the sparse
+    factor of their augmented form; None where nobody looked.
     """
 
     n: int
     diagonal: bool = False
     spectral: bool = False
+    fill: int | None = None
 
 
 class Spectrum(eqx.Module):
@@ -32,7 +35,8 @@ class Gram(eqx.Module):
     """The positive definite operator K = P + shift·I + A'diag(weights)A + free_weight·free.
 
     Where it has the `spectrum` of P, the weights are equal and A'A = I, so that K = V diag(λ + shift + weight) V'.
-    `diagonal` says that the pattern makes K diagonal.
+    `diagonal` says that the pattern makes K diagonal. The rows of `augmented` are those of A, then those whose product
+    is `free`.
     """
 
     P: Matrix
@@ -44,11 +48,13 @@ class Gram(eqx.Module):
     spectrum: Spectrum | None = None
     free: Matrix | None = None
     free_weight: float = eqx.field(static=True, default=0.0)
+    augmented: Quasidefinite | None = None
 
     @property
     def pattern(self) -> Pattern:
         """What is known of K without its numbers."""
-        return Pattern(self.n, self.diagonal, self.spectrum is not None)
+        fill = None if self.augmented is None else self.augmented.fill
+        return Pattern(self.n, self.diagonal, self.spectrum is not None, fill)
 
     def mv(self, x: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """K·x without forming K."""

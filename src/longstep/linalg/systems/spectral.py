@@ -27,6 +27,11 @@ class Spectral(LinearSystem):
 
     @override
     @classmethod
+    def describe(cls, pattern: Pattern) -> str:
+        return "steps"
+
+    @override
+    @classmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
         return pattern.n + 4.0 * pattern.n**2 * solves
 

@@ -1,0 +1,195 @@
+"""The augmented form of a family's operators, and their sparse factors, on the host."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Int
+
+from ..._util.memory import available
+from .. import host
+
+try:
+    from qdldl import Solver as LDL
+except ImportError:  # where little but JAX is installed
+    LDL: Any = None
+
+# Below this many unknowns a dense factor is as fast, and needs no analysis.
+_LEAST = 1000
+# Matrices with a larger part of n² entries have factors that are dense.
+_SPARSE = 0.05
+# Factors may take this part of the memory that is free when the first is made; so many are kept in any case.
+_MEMORY = 0.25
+_KEPT = 8
+# Work of so many entries is done before another thread has begun.
+_LITTLE = 100_000
+
+
+class Augmented:
+    """The matrices of K = P + shift·I + A'diag(w)A on the host, and the factors of the latest operators.
+
+    What is factored is [[P + shift·I, A'], [A, −diag(1/w)]], as OSQP and SCS do: it is as sparse as P and A are, and
+    has an LDL' in every order of its rows (Vanderbei 1995).
+    """
+
+    def __init__(self, P: sp.csr_array, A: sp.csr_array):
+        self.n = P.shape[0]
+        self.m = A.shape[0]
+        self.order = self.n + self.m
+        whole = sp.block_array([[P, A.T], [A, sp.csr_array((self.m, self.m))]])
+        # The ones make room for a diagonal.
+        self._upper = sp.csc_matrix(sp.triu(whole + sp.eye_array(self.order), format="csc"))
+        self._upper.sort_indices()
+        self._last = self._upper.indptr[1:] - 1
+        self._upper.data[self._last] -= 1.0
+        self._lock = threading.Lock()
+        self._factors: OrderedDict[bytes, _Factor] = OrderedDict()
+
+    @functools.cached_property
+    def fill(self) -> int:
+        """How many entries L has below its diagonal."""
+        lower, _, _ = LDL(self._assemble(1.0, np.ones(self.m)), upper=True).factors()
+        return int(lower.nnz)
+
+    @functools.cached_property
+    def bytes_of_factor(self) -> float:
+        """What one factor takes: L's numbers and their places, the matrix itself and some vectors."""
+        return 16.0 * (self.fill + self._upper.nnz + 4 * self.order)
+
+    def _assemble(self, shift: float, weights: np.ndarray) -> sp.csc_matrix:
+        """Return the upper triangle of the augmented matrix."""
+        matrix = self._upper.copy()
+        matrix.data[self._last[: self.n]] += shift
+        matrix.data[self._last[self.n :]] -= 1.0 / weights
+        return matrix
+
+    @contextlib.contextmanager
+    def borrow(self, key: bytes, shift: float, weights: np.ndarray) -> "Iterator[_Factor]":
+        """Lend the factor of an operator, made again where it is not kept any more."""
+        with self._lock:
+            factor = self._factors.pop(key, None)
+            if factor is None:
+                factor = self._make(shift, weights)
+            self._factors[key] = factor
+            factor.borrowed += 1
+        try:
+            yield factor
+        finally:
+            with self._lock:
+                factor.borrowed -= 1
+
+    def _make(self, shift: float, weights: np.ndarray) -> "_Factor":
+        """Factor an operator, into the place of one that was not used for longest where there may be no more: the order
+        of its rows is then there already."""
+        matrix = self._assemble(shift, weights)
+        idle = next((key for key, factor in self._factors.items() if not factor.borrowed), None)
+        if idle is None or len(self._factors) < self._most:
+            return _Factor(LDL(matrix, upper=True))
+        factor = self._factors.pop(idle)
+        factor.solver.update(matrix, upper=True)
+        return factor
+
+    @functools.cached_property
+    def _most(self) -> int:
+        return max(_KEPT, int(_MEMORY * available() / self.bytes_of_factor))
+
+
+class _Factor:
+    """What qdldl keeps, and how many threads use it now."""
+
+    def __init__(self, solver: Any):
+        self.solver = solver
+        self.borrowed = 0
+
+
+class _Prepare:
+    """(shift, weights) ↦ the key of their factor, which is made."""
+
+    def __init__(self, augmented: Augmented):
+        self.augmented = augmented
+
+    def __call__(self, inputs: Sequence[np.ndarray], output: np.ndarray) -> None:
+        shift, weights = inputs
+        digest = hashlib.blake2b(shift.tobytes() + weights.tobytes(), digest_size=8).digest()
+        with self.augmented.borrow(digest, float(shift), weights.astype(np.float64)):
+            output[:] = np.frombuffer(digest, np.uint32)
+
+
+class _Solve:
+    """(key, shift, weights, b) ↦ K⁻¹b, column by column, on as many threads as there are cores."""
+
+    def __init__(self, augmented: Augmented):
+        self.augmented = augmented
+
+    def __call__(self, inputs: Sequence[np.ndarray], output: np.ndarray) -> None:
+        key, shift, weights, b = inputs
+        n = self.augmented.n
+        columns = b.reshape(n, -1)
+        found = output.reshape(n, -1)
+        with self.augmented.borrow(key.tobytes(), float(shift), weights.astype(np.float64)) as factor:
+
+            def solve(some: range) -> None:
+                right = np.zeros(self.augmented.order)
+                for j in some:
+                    right[:n] = columns[:, j]
+                    found[:, j] = factor.solver.solve(right)[:n]
+
+            count = columns.shape[1]
+            threads = _cores() if self.augmented.fill * count > _LITTLE else 1
+            if min(threads, count) == 1:
+                solve(range(count))
+            else:
+                list(_threads().map(solve, [range(i, count, threads) for i in range(threads)]))
+
+
+@functools.cache
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_cores(), thread_name_prefix="longstep-columns")
+
+
+class Quasidefinite(eqx.Module):
+    """The augmented form of a family's operators, as programs know it."""
+
+    augmented: Augmented = eqx.field(static=True)
+    prepare: _Prepare = eqx.field(static=True)
+    solve: _Solve = eqx.field(static=True)
+    prepare_number: Int[Array, ""]
+    solve_number: Int[Array, ""]
+
+    def __init__(self, augmented: Augmented):
+        self.augmented = augmented
+        # Programs have the numbers of these two; they are kept here.
+        self.prepare = _Prepare(augmented)
+        self.solve = _Solve(augmented)
+        self.prepare_number = host.register(self.prepare)
+        self.solve_number = host.register(self.solve)
+
+    @property
+    def rows(self) -> int:
+        """How many rows A has."""
+        return self.augmented.m
+
+    @property
+    def fill(self) -> int:
+        """How many entries L has below its diagonal."""
+        return self.augmented.fill
+
+
+def may_be_sparse(n: int, entries: int) -> bool:
+    """Whether sparse factors of n unknowns, whose matrices have so many entries, are worth a look."""
+    return LDL is not None and n >= _LEAST and entries <= _SPARSE * n**2 and jax.default_backend() == "cpu"
