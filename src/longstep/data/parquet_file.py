@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+_BUFFER = 2**18
+
 
 class Chosen(NamedTuple):
     """The columns to read: their labels as the layout has them, and their names in the file."""
@@ -32,7 +34,8 @@ def open_parquet(path: Path) -> "Iterator[pq.ParquetFile]":
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        # Without a buffer whole columns of a row group are held, however many rows it has.
+        with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         raise describe_damage("Parquet", error) from None
