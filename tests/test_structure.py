@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
     "errors", "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "data", "streaming",
-    "export_c", "saving", "solver", "training", "evaluation", "certificates", "cvxpy", "torch", "ray", "report",
+    "export_c", "saving", "solver", "training", "evaluation", "certificates", "cvxpy", "torch", "workers", "report",
     "learning", "research", "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]

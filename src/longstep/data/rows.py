@@ -1,5 +1,6 @@
 """Files of parameters that are larger than memory: Parquet (a file or a folder of them), CSV and NPY, in pieces."""
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -68,6 +69,25 @@ def open_rows(path: "str | Path", layout: Layout | None, columns: Columns = None
     return by_suffix(path, {".csv": CsvRows}, ".parquet, .csv or .npy, or a folder of Parquet files")(
         path, layout, columns
     )
+
+
+def has_more_rows(path: Path, most: int) -> bool:
+    """Tell, without reading it, whether a file or folder has more rows than that; what is damaged has none."""
+    if path.is_dir():
+        return True
+    kind = path.suffix.lower()
+    try:
+        if kind == ".parquet":
+            with open_parquet(path) as file:
+                return file.metadata.num_rows > most
+        if kind == ".npy":
+            return len(np.load(path, mmap_mode="r", allow_pickle=False)) > most
+        if kind == ".csv":
+            with path.open("rb") as lines:
+                return sum(1 for _ in itertools.islice(lines, most + 2)) > most + 1
+    except (OSError, ValueError, EOFError, TypeError):
+        return False
+    return False
 
 
 class ParquetRows:
@@ -187,6 +207,7 @@ class ArrayRows:
 
     def read(self, first: int, last: int, size: int) -> Iterator[Piece]:
         """Yield the rows from `first` up to `last`, `size` at a time."""
+        last = min(last, len(self.array))
         for begin in range(first, last, size):
             end = min(begin + size, last)
             values = np.array(self.array[begin:end], np.float64)

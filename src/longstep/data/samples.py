@@ -1,4 +1,4 @@
-"""Past parameters from a file: CSV, Parquet or NPZ."""
+"""Past parameters from a file: CSV, Parquet, NPZ or NPY."""
 
 import re
 import zipfile
@@ -15,11 +15,12 @@ from ..families.names import Layout
 from .columns import Columns, describe_damage, describe_empty, name_arrays, name_values, rename_columns
 from .csv_file import scan_csv
 from .parquet_file import choose_columns, open_parquet, read_numbers
+from .rows import ArrayRows
 from .tables import by_suffix
 
 
 def read_samples(path: "str | Path", layout: Layout, columns: Columns = None) -> Float[np.ndarray, "N size"]:
-    """Read past parameters from a .csv, .parquet or .npz file and return them, one instance a row.
+    """Read past parameters from a .csv, .parquet, .npz or .npy file and return them, one instance a row.
 
     CSV and Parquet: the columns are named as `layout.columns`, in any order; other columns are ignored. Entries of a
     parameter that `layout.columns` leaves out (the lower triangle of a symmetric matrix, zeros outside a pattern) are
@@ -32,7 +33,7 @@ def read_samples(path: "str | Path", layout: Layout, columns: Columns = None) ->
     `layout.columns`, whatever they are called; a CSV file then needs no header.
 
     NPZ: one array for each parameter's name with a leading axis of instances (parameters without it are repeated), or
-    one for each of `layout.columns`, or the single array `x` (N, size) where no parameter is called x.
+    one for each of `layout.columns`, or the single array `x` (N, size) where no parameter is called x. NPY: that array.
 
     >>> import tempfile
     >>> from longstep.families.names import Block
@@ -54,7 +55,8 @@ def read_samples(path: "str | Path", layout: Layout, columns: Columns = None) ->
         raise SamplesError(f"{path} is a folder; name a file in it")
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    read = by_suffix(path, {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz})
+    kinds = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz, ".npy": _read_npy}
+    read = by_suffix(path, kinds, ".csv, .parquet, .npz or .npy")
     lines = None
     try:
         if not layout.size:
@@ -104,6 +106,11 @@ def _read_npz(path: Path, layout: Layout, columns: Columns) -> _Read:
     # For a .npy file by another name NumPy gives an array, and `with` refuses it by a TypeError.
     except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, TypeError, RuntimeError) as error:
         raise describe_damage("NPZ", error) from None
+
+
+def _read_npy(path: Path, layout: Layout, columns: Columns) -> _Read:
+    rows = ArrayRows(path, layout)
+    return layout.split(np.array(rows.array, np.float64)), None
 
 
 def _real(name: str, file: Mapping[str, np.ndarray]) -> np.ndarray:

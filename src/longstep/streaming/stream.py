@@ -164,7 +164,7 @@ def _feed(work: Work, source: Source, sink: Consumer, shard: tuple[int, int] | N
         for part in source.read(first, last):
             solution = _solve(work, part)
             kept = {name: array.to_numpy(zero_copy_only=False) for name, array in part.kept.items()}
-            sink(_unite(kept, work.columns(solution)))
+            sink(unite_columns(kept, work.columns(solution)))
             tallies.append(Tally.of_solution(solution))
             advance(len(solution))
     return add_tallies(tallies)
@@ -212,7 +212,7 @@ def _finish_part(work: Work, part: Part, key: str, folder: PartFolder, behind: B
     tally = Tally.of_solution(solution)
 
     def write() -> None:
-        folder.write(part.number, key, make_arrow(_unite(part.kept, work.columns(solution))), tally)
+        folder.write(part.number, key, make_arrow(unite_columns(part.kept, work.columns(solution))), tally)
 
     behind.submit(write)
     return tally
@@ -298,7 +298,7 @@ def _solve(work: Work, part: Part) -> Solution:
         raise SamplesError(f"{part.where} of the source: {error}") from error
 
 
-def _unite(kept: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> dict:
+def unite_columns(kept: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> dict:
     """Return the kept columns before the others; refused where a name is in both."""
     if both := set(kept).intersection(columns):
         raise ValueError(f"the column {min(both)!r} to keep is called as one of the results: rename it in the source")
