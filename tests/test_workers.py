@@ -129,7 +129,8 @@ def test_references_are_made_through_ray_with_the_same_call(ray):
     from ray.util.joblib import register_ray
 
     register_ray()
-    x = draw(40)
+    # More than one round of what is sent at a time.
+    x = draw(16 * 65)
     expected = ls.solve_references(make_family(), x, cache=False, progress=False, jobs=1)
     with joblib.parallel_config(backend="ray"):
         found = ls.solve_references(make_family(), x, cache=False, progress=False)
