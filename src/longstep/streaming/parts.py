@@ -188,6 +188,6 @@ def _serialize(table: "pa.Table") -> bytes:
 
 
 def _options(table: "pa.Table") -> dict[str, list[str]]:
-    """Return how columns are written: numbers as they are, because a dictionary of them would gain nothing."""
+    """Return how columns are written: text by a dictionary, numbers as they are, because theirs would gain nothing."""
     pa = pyarrow()
-    return {"use_dictionary": [field.name for field in table.schema if not pa.types.is_floating(field.type)]}
+    return {"use_dictionary": [field.name for field in table.schema if pa.types.is_string(field.type)]}
