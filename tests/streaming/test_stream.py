@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 import longstep as ls
 from longstep.errors import FileFormatError, SamplesError
+from longstep.streaming.parts import PartFolder
+from longstep.streaming.tally import Tally
 
 pa = pytest.importorskip("pyarrow")
 
@@ -151,6 +154,29 @@ def test_interrupted_and_started_again_it_ends_with_the_same_bytes(after, source
     assert tally.instances == COUNT
     assert out.read_bytes() == whole.read_bytes()
     assert not (tmp_path / "out.parquet.parts").exists()
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out"])
+def test_what_a_kill_left_half_written_is_taken_away(name, source, tmp_path, monkeypatch):
+    out = tmp_path / name
+    with pytest.raises(Interruption):
+        interrupted(monkeypatch, 2).map(source, out, **quiet)
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    (folder / ".part-00000002.parquet.half").write_bytes(b"PAR1")
+    (folder / f".{name}.half").write_bytes(b"PAR1")
+    solver().map(source, out, **quiet)
+    assert sorted(os.listdir(tmp_path)) == ["in.parquet", name]
+    assert not [path for path in out.parent.rglob(".*") if path.is_file()]
+    assert_expected(pq.read_table(out))
+
+
+def test_a_folder_that_is_taken_away_meanwhile_is_made_again(tmp_path):
+    parts = PartFolder(tmp_path / "out.parquet", {})
+    parts.begin()
+    shutil.rmtree(parts.folder)
+    parts.write(0, "key", pa.table({"a": [1.0]}), Tally(1))
+    assert parts.find(0, "key") == Tally(1)
+    assert parts.find(0, "other") is None
 
 
 def test_a_finished_run_is_not_done_again(source, tmp_path, monkeypatch):
@@ -373,15 +399,20 @@ def test_a_column_to_keep_must_not_be_called_as_a_result(tmp_path):
 def test_memory_does_not_grow_with_the_number_of_instances(tmp_path):
     def measure(parts):
         source = write_parquet(tmp_path / f"{parts}.parquet", draw(512 * parts), group=512)
+        before = pa.total_allocated_bytes()
+        held = []
         tracemalloc.start()
-        solver().map(source, lambda columns: None, rows=512, progress=False)
+        solver().map(source, lambda columns: held.append(pa.total_allocated_bytes()), rows=512, progress=False)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        return peak
+        return peak, max(held) - before
 
     measure(4)
-    # All solutions of the larger one alone would be eight times as much.
-    assert measure(32) < 2 * measure(4)
+    few, few_of_arrow = measure(4)
+    many, many_of_arrow = measure(64)
+    # All parameters or solutions of the larger one would be sixteen times as much.
+    assert many < 3 * few
+    assert many_of_arrow < 3 * few_of_arrow
 
 
 def test_the_manifest_says_what_the_parts_are_of(source, tmp_path):

@@ -91,10 +91,15 @@ def write_bytes(path: Path, payload: bytes) -> None:
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes its place when the block ends; where that fails, nothing is left of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def replace_file(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes its place when the block ends; where that fails, nothing is left of it.
+
+    Until then it is a hidden file beside its place, or in a folder of the same disk: a kill may leave it there.
+    """
+    if folder is None:
+        folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

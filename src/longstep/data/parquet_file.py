@@ -34,8 +34,8 @@ def open_parquet(path: Path) -> "Iterator[pq.ParquetFile]":
     import pyarrow.parquet as pq
 
     try:
-        # Without a buffer whole columns of a row group are held, however many rows it has.
-        with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
+        # Otherwise whole columns of a row group are held, and of all that were read before.
+        with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         raise describe_damage("Parquet", error) from None

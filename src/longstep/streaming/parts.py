@@ -65,7 +65,11 @@ class PartFolder:
         """Write a part; a reader sees all of it or nothing."""
         with self._keep_parts():
             payload = _serialize(_note(table, {"key": key, "tally": tally.to_json()}))
-            storage.write_bytes(self.locate(number), payload)
+            try:
+                storage.write_bytes(self.locate(number), payload)
+            except FileNotFoundError:
+                # Another run of this shard has ended meanwhile, joined the parts and taken the folder away.
+                storage.write_bytes(self.locate(number), payload)
 
     def list_numbers(self) -> set[int]:
         """Return the numbers of the parts that are there."""
@@ -89,6 +93,7 @@ class PartFolder:
                 f"{len(keys) - 1}: remove it and those after it, or give another folder"
             )
         if not self.is_joined:
+            self._sweep()
             return
         note = {"settings": self.settings, "keys": list(keys), "tally": add_tallies(tallies).to_json()}
         with self._keep_parts():
@@ -99,15 +104,22 @@ class PartFolder:
         """Take away the folder of parts that were joined."""
         for path in (*self.folder.glob("part-*.parquet"), self.folder / _MANIFEST):
             path.unlink(missing_ok=True)
+        self._sweep()
         # Another run of the last shard may be at the same, or something else lie there.
         with suppress(OSError):
             self.folder.rmdir()
+
+    def _sweep(self) -> None:
+        """Take away what kills left half-written."""
+        for pattern in (".part-*", f".{self.sink.name}.*"):
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
 
     def _copy_parts(self, keys: Sequence[str], note: Mapping[str, object]) -> None:
         import pyarrow.parquet as pq
 
         writer = None
-        with storage.replace_file(self.sink) as file:
+        with storage.replace_file(self.sink, self.folder) as file:
             try:
                 for number, key in enumerate(keys):
                     part = pq.read_table(self.locate(number))
