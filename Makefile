@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters clean
+.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters stream clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -74,6 +74,9 @@ parameters: $(READY)    ## what a new parameter costs: CVXPY, the osqp package, 
 
 throughput: $(READY)    ## batches of quadcopter MPC against a loop over the osqp package and the machine's peak
 	$(RUN) benchmarks/throughput.py
+
+stream: $(READY)        ## ten million small instances through files, beside the plain batch (some minutes)
+	$(RUN) benchmarks/stream.py
 
 latency: $(READY)       ## time to a given residual, one instance at a time: longstep in C against eight packages
 	$(RUN) -m pip install --quiet --group bench

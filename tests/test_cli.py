@@ -509,3 +509,68 @@ def test_demo_hands_over_to_the_library(monkeypatch, tmp_path):
 def test_importing_the_command_line_switches_nothing():
     code = "import longstep.cli, jax; assert not jax.config.jax_enable_x64"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Streams: Parquet in, Parquet out.
+
+
+def write_parquet(path, rows):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table(dict(zip(NAMES, rows.T, strict=True))), path, row_group_size=150)
+    return path
+
+
+def test_many_instances_in_shards_are_those_of_one_run(learned, tmp_path):
+    source = write_parquet(tmp_path / "in.parquet", draw(600, seed=5))
+    call = ("solve", learned[0], "--parameters", source, "--rows", "200", "--variable", "x", "--json", "--out")
+    whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
+    assert json.loads(invoke(*call, whole).stdout)["solved"] == 600
+    first = json.loads(invoke(*call, out, "--shard", "2/2").stdout)
+    assert (first["instances"], first["complete"]) == (400, False)
+    assert not out.exists()
+    assert json.loads(invoke(*call, out, "--shard", "1/2").stdout)["complete"]
+    assert out.read_bytes() == whole.read_bytes()
+    again = invoke(*call[:8], "--out", out, "--shard", "1/2")
+    assert "(600 of them in an earlier run)" in again.stdout
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_a_stream_ends_with_the_same_file(folder, learned, tmp_path):
+    source = write_parquet(tmp_path / "in.parquet", draw(30_000, seed=6))
+    whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
+    call = ("solve", learned[0], "--parameters", source, "--rows", "500", "--out")
+    arguments = [sys.executable, "-m", "longstep", *map(str, call), str(out)]
+    process = subprocess.Popen(arguments, env=environment(folder / "cache"), stderr=subprocess.DEVNULL)
+    parts = tmp_path / "out.parquet.parts"
+    while len(list(parts.glob("part-*"))) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not out.exists()
+    result = command(*call, out, cache=folder / "cache")
+    assert result.returncode == 0, result.stderr
+    assert "in an earlier run" in result.stdout
+    assert invoke(*call, whole).exit_code == 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_what_only_streams_can_do_is_refused_elsewhere(folder, learned, tmp_path):
+    call = ("solve", learned[0], "--parameters", folder / "new.csv", "--out", tmp_path / "out.csv")
+    refused(invoke(*call, "--shard", "1/2"), "--shard is for streams", ".parquet")
+    refused(invoke(*call, "--shard", "one"), "--shard is I/K")
+    refused(invoke(*call[:-1], tmp_path / "o.parquet", "--rows", "5", "--time-limit", "9"), "--time-limit", "clock")
+    refused(invoke(*call, "--variable", "y"), "no variable 'y'")
+    refused(
+        invoke("solve", learned[0], "--parameters", folder, "--out", tmp_path / "out.csv"), "a folder of parameters"
+    )
+
+
+def test_chosen_variables_in_single_precision_also_of_a_few(folder, learned, tmp_path):
+    out = tmp_path / "out.npz"
+    call = ("solve", learned[0], "--parameters", folder / "new.csv", "--out", out, "--variable", "x[1]", "--float32")
+    assert invoke(*call).exit_code == 0
+    with np.load(out) as found:
+        assert [name for name in found.files if name.startswith("x")] == ["x[1]"]
+        assert found["x[1]"].dtype == found["objective"].dtype == np.float32

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
 # A part may import those before it.
 ORDER = [
-    "errors", "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "export_c", "saving",
-    "solver", "data", "training", "evaluation", "certificates", "cvxpy", "torch", "report", "learning", "research",
-    "cli", "__main__",
+    "errors", "_util", "linalg", "cones", "families", "schedules", "algorithms", "engine", "data", "streaming",
+    "export_c", "saving", "solver", "training", "evaluation", "certificates", "cvxpy", "torch", "workers", "report",
+    "learning", "research", "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
 FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in MODULES}  # type: ignore

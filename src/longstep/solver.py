@@ -1,17 +1,19 @@
 """Solver: a family, an algorithm and a schedule, with every factorization made in advance."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import numpy as np
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from ._util.hashing import content_hash
 from ._util.processes import require_jax
 from .algorithms.base import Algorithm
 from .algorithms.registry import default_algorithm
+from .data.columns import Columns
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.finisher import Finisher, first_attempt, learned_proximal
@@ -33,6 +35,10 @@ from .families.quadratic_program import QP
 from .linalg.systems import Sparse
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
+from .streaming.sources import SourceLike
+from .streaming.stream import Limits as StreamLimits
+from .streaming.stream import Precision, SinkLike, stream
+from .streaming.tally import Tally
 
 
 class Solver:
@@ -209,6 +215,58 @@ class Solver:
         parts = batching.run(piece, pieces)
         kept = [min(width, count - index) for index, width in pieces]
         return make_solution(join_pieces(parts, kept), clock.elapsed(), self.family.layout, parameters)
+
+    def map(
+        self,
+        source: SourceLike,
+        sink: SinkLike,
+        *,
+        variables: Sequence[str] | None = None,
+        dtype: Precision = None,
+        columns: Columns = None,
+        keep: Sequence[str] = (),
+        rows: int | None = None,
+        shard: tuple[int, int] | None = None,
+        progress: bool = True,
+        **limits: Unpack[StreamLimits],
+    ) -> Tally:
+        """Solve all instances of a source in constant memory, write the results to a sink, and return how they ended.
+
+        The `source` is a .parquet, .csv or .npy file with one instance a row, a folder of Parquet files, or an iterable
+        of batches as `solve_batch` takes them; `columns` says what a table calls its columns, as for `read_samples`.
+        The `sink` is a .parquet file, a folder for the parts that such a file is joined from, or a function that takes
+        the columns of one part after the other. The table has a row for each instance, in the order of the source:
+        status, iterations, objective and residuals, then the `variables` that are named (`["u", "x[0]"]`; all by
+        default), in `dtype="float32"` on request, and before all that the columns of the source to `keep`.
+
+        A part is `rows` instances of a file, by default up to 65,536. Parts are written one by one, so that the same
+        call after a kill goes on where it was and ends with the same file. `shard=(i, k)` solves the i-th of k equal
+        shares of the parts, from (1, k) to (k, k), on as many machines; whichever ends last joins all. The other
+        options are those of `solve_batch`.
+
+        >>> import numpy as np
+        >>> from longstep import QP, Solver
+        >>> solver = Solver(QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2)))
+        >>> batches = ({"q": np.random.default_rng(k).normal(size=(50, 2))} for k in range(3))
+        >>> found = []
+        >>> solver.map(batches, found.append, variables=["x[1]"], dtype="float32").message
+        '150 solved'
+        >>> [*found[2]][-2:], found[2]["x[1]"].dtype
+        (['safeguarded', 'x[1]'], dtype('float32'))
+        """
+        return stream(
+            self,
+            source,
+            sink,
+            variables=variables,
+            dtype=dtype,
+            columns=columns,
+            keep=keep,
+            rows=rows,
+            shard=shard,
+            progress=progress,
+            **limits,
+        )
 
     def function(
         self,

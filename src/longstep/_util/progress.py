@@ -44,9 +44,12 @@ class Phases:
 
 
 class Bar:
-    """A bar with a count and the time left; calling what `with` gives advances it and may say something new."""
+    """A bar with a count and the time left; calling what `with` gives advances it and may say something new.
 
-    def __init__(self, title: str, total: int, shown: bool):
+    A total of None is not known: the bar counts, and tells no end.
+    """
+
+    def __init__(self, title: str, total: int | None, shown: bool):
         self.progress: rich.progress.Progress | None = None
         # In a log file a bar would be nothing but blank lines.
         if shown and sys.stderr.isatty():

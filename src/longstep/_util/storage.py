@@ -4,9 +4,10 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -85,11 +86,23 @@ def _in_order(payload: bytes) -> bytes:
 
 def write_bytes(path: Path, payload: bytes) -> None:
     """Write a whole file; a reader sees the old one or the whole new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with replace_file(path) as file:
+        file.write(payload)
+
+
+@contextmanager
+def replace_file(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes its place when the block ends; where that fails, nothing is left of it.
+
+    Until then it is a hidden file beside its place, or in a folder of the same disk: a kill may leave it there.
+    """
+    if folder is None:
+        folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(payload)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         # Temporary files are for their owner alone; this one is as any other.

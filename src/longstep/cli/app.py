@@ -49,7 +49,12 @@ register(
     "longstep learn model.py --samples past.csv --out mpc.longstep",
     "longstep learn model.py --out mpc.longstep --report report",
 )
-register(app, solve, "longstep solve mpc.longstep --parameters new.csv --out solutions.csv")
+register(
+    app,
+    solve,
+    "longstep solve mpc.longstep --parameters new.csv --out solutions.csv",
+    "longstep solve mpc.longstep --parameters in.parquet --out out.parquet --shard 1/8",
+)
 register(
     app,
     certify,

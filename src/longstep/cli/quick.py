@@ -1,7 +1,7 @@
 """A few instances in C, from the cache, in a process that never imports JAX."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .data import parse_columns
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ..engine.solution import Solution
     from ..export_c import CompiledSolver
     from ..solver import Solver
+    from ..streaming.tally import Tally
 
 # So many instances take no longer in C on one thread than JAX takes to start.
 FEW = 100
@@ -24,8 +25,29 @@ class Limits(NamedTuple):
     time_limit: float | None
 
 
-def solve_kept(path: Path, parameters: Path, columns: list[str] | None, limits: Limits) -> "Solution | None":
-    """Return the solutions by the library that is kept for a solver file.
+class Written(Protocol):
+    """Which of the results are written, and where to."""
+
+    @property
+    def out(self) -> Path:
+        """The file."""
+        ...
+
+    @property
+    def variables(self) -> list[str] | None:
+        """The variables to write; None for all."""
+        ...
+
+    @property
+    def float32(self) -> bool:
+        """Whether real numbers are written in single precision."""
+        ...
+
+
+def solve_kept(
+    path: Path, parameters: Path, columns: list[str] | None, limits: Limits, written: Written
+) -> "Tally | None":
+    """Write the solutions by the library that is kept for a solver file, and return how they ended.
 
     None where there is none, for many instances, with a time limit, and where the data are to be refused: then the
     solver itself is asked.
@@ -35,13 +57,33 @@ def solve_kept(path: Path, parameters: Path, columns: list[str] | None, limits: 
     kept = find_kept(path, True)
     if kept is None or limits.time_limit is not None:
         return None
+    from ..data.rows import has_more_rows
     from ..data.samples import read_samples
 
+    if has_more_rows(parameters, FEW):
+        return None
     x = read_samples(parameters, kept.layout, parse_columns(columns))
     if len(x) > FEW:
         return None
     steps, eps_abs, eps_rel, max_iter, _ = limits
-    return kept.solve_batch(x, steps=steps, eps_abs=eps_abs, eps_rel=eps_rel, max_iter=max_iter)
+    solution = kept.solve_batch(x, steps=steps, eps_abs=eps_abs, eps_rel=eps_rel, max_iter=max_iter)
+    if solution is None:
+        return None
+    return write_batch(solution, written)
+
+
+def write_batch(solution: "Solution", written: Written) -> "Tally":
+    """Write the solutions of one batch, and return how they ended."""
+    import dataclasses
+
+    from ..data.tables import check_variables, write_solutions
+    from ..streaming.tally import Tally
+
+    assert solution.layout is not None
+    check_variables(solution.layout, solution.x.shape[-1], written.variables)
+    dtype = "float32" if written.float32 else None
+    write_solutions(written.out, solution.layout, solution, written.variables, dtype)
+    return dataclasses.replace(Tally.of_solution(solution), seconds=solution.time)
 
 
 def compile_kept(path: Path, solver: "Solver") -> "Solver | CompiledSolver":

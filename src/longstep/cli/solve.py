@@ -5,21 +5,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import UNSOLVED, AsJson, Columns, Quiet, SolverFile, load_library
-from .data import read_parameters
+from .command import UNSOLVED, AsJson, Columns, Quiet, SolverFile
 from .output import Output
-from .quick import FEW, Limits, compile_kept, solve_kept
+from .quick import Limits, solve_kept
+from .whole import Results, parse_shard, solve_loaded
 
 if TYPE_CHECKING:
-    from ..engine.solution import Solution
+    from ..streaming.tally import Tally
 
 
 def solve(
     solver: SolverFile,
     parameters: Annotated[
-        Path, typer.Option(help="The instances, one a row, columns named as in `info`: .csv, .parquet or .npz.")
+        Path,
+        typer.Option(
+            help="The instances, one a row, columns named as in `info`: .csv, .parquet, .npz or .npy, or a folder of "
+            ".parquet files."
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Where the solutions go, one row an instance: .csv, .parquet or .npz.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="Where the solutions go, one row an instance: .parquet, a folder of such, .csv or .npz."),
+    ],
     columns: Columns = None,
     steps: Annotated[
         int | None, typer.Option(min=0, help="Exactly this many steps for every instance, without a check on the way.")
@@ -28,79 +35,83 @@ def solve(
     eps_rel: Annotated[float, typer.Option(min=0, help="Relative tolerance of residuals and gap.")] = 1e-4,
     max_iter: Annotated[int, typer.Option(min=0, help="The most steps.")] = 10_000,
     time_limit: Annotated[float | None, typer.Option(help="The most seconds for the whole batch.")] = None,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option(help="A variable to write, u, or an entry of one, u[0]; may be given several times. All if none."),
+    ] = None,
+    float32: Annotated[bool, typer.Option("--float32", help="Write real numbers in single precision.")] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A further column of .parquet parameters to write beside the results.")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/K", help="Solve the I-th of K equal shares; the last to end joins them.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="How many instances are read and written at a time.")] = None,
+    compiled: Annotated[bool, typer.Option("--compiled", help="Solve in C, on all cores.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Solve instances with a learned solver, all in one batch; a few of them in C, where there is a compiler.
+    """Solve instances with a learned solver: a few in C, where there is a compiler; many in batches.
 
     The table has for each instance its status, iterations, objective and residuals, whether the safeguard acted,
     whether the parameters lie outside what training saw, and the variables. CVXPY is not needed.
+
+    With a .parquet file or a folder as --out, instances go through memory some ten thousand at a time, however many
+    there are, and finished parts are kept on the way: killed and started again, the same command goes on where it was.
 
     Exit code 3: some instance was not solved. With --steps it is 0 all the same, because a fixed number of steps
     promises no tolerance; the column `status` says what was reached.
     """
     with Output(as_json, quiet) as output:
         limits = Limits(steps, eps_abs, eps_rel, max_iter, time_limit)
-        solution = solve_kept(solver, parameters, columns, limits) or _solve_loaded(solver, parameters, columns, limits)
-        import numpy as np
-
-        from ..data.tables import write_solutions
-
-        assert solution.layout is not None
-        write_solutions(out, solution.layout, solution)
-        unsolved = len(solution) - int(np.sum(solution.solved))
-        outside = None
-        seen = ""
-        if solution.outside is not None:
-            outside = int(np.sum(solution.outside))
-            seen = f"; {outside} outside what training saw"
-        safeguarded = int(np.sum(solution.safeguarded))
-        output.document(
-            {
-                "instances": len(solution),
-                "solved": len(solution) - unsolved,
-                "statuses": _count_statuses(solution),
-                "outside": outside,
-                "safeguarded": safeguarded,
-                "seconds": solution.time,
-                "out": out,
-            }
-        )
-        output.show(
-            f"{len(solution)} instances in {solution.time:.3g} s: {solution.message}{seen}; {safeguarded} safeguarded. "
-            f"Written: {out}"
-        )
-        if unsolved and steps is None:
-            output.say(_advise(solution))
+        results = Results(out, variable, float32, keep or [], parse_shard(shard), rows, compiled, output.progress)
+        tally = None
+        if results.is_plain:
+            tally = solve_kept(solver, parameters, columns, limits, results)
+        if tally is None:
+            tally = solve_loaded(solver, parameters, columns, limits, results)
+        output.document(_list_fields(tally, out))
+        output.show(_describe(tally, shard, out))
+        if tally.solved < tally.instances and steps is None:
+            output.say(_advise(tally))
             raise typer.Exit(UNSOLVED)
 
 
-def _solve_loaded(path: Path, parameters: Path, columns: list[str] | None, limits: Limits) -> "Solution":
-    """Load the solver and solve: a few instances in C where that is the same, many in one batch of JAX."""
-    ls = load_library()
-    loaded = ls.Solver.load(path)
-    x = read_parameters(loaded, parameters, columns)
-    chosen = loaded
-    if len(x) <= FEW:
-        chosen = compile_kept(path, loaded)
-    return chosen.solve_batch(x, **limits._asdict())
+def _list_fields(tally: "Tally", out: Path) -> dict[str, object]:
+    """Return the result for machines."""
+    return {
+        "instances": tally.instances,
+        "solved": tally.solved,
+        "statuses": tally.statuses,
+        "outside": tally.outside,
+        "safeguarded": tally.safeguarded,
+        "seconds": tally.seconds,
+        "reused": tally.reused,
+        "complete": tally.complete,
+        "out": out,
+    }
 
 
-def _count_statuses(solution: "Solution") -> dict[str, int]:
-    """Return how many instances ended how."""
-    import numpy as np
+def _describe(tally: "Tally", shard: str | None, out: Path) -> str:
+    """Return the result for people."""
+    seen = ""
+    if tally.outside is not None:
+        seen = f"; {tally.outside} outside what training saw"
+    before = ""
+    if tally.reused:
+        before = f" ({tally.reused} of them in an earlier run)"
+    written = f"Written: {out}"
+    if not tally.complete:
+        written = f"Shard {shard} is finished; {out} is there when the other shards are"
+    return (
+        f"{tally.instances} instances in {tally.seconds:.3g} s{before}: {tally.message}{seen}; {tally.safeguarded} "
+        f"safeguarded. {written}"
+    )
 
-    from ..engine.solution import Status
 
-    counts = {status.words: int(np.sum(solution.status == status)) for status in Status}
-    return {name: count for name, count in counts.items() if count}
-
-
-def _advise(solution: "Solution") -> str:
+def _advise(tally: "Tally") -> str:
     """Return what each status but "solved" means, of those there are."""
-    import numpy as np
-
     from ..engine.solution import Status
 
-    found = [status for status in Status if status != Status.SOLVED and np.any(solution.status == status)]
+    found = [status for status in Status if status != Status.SOLVED and status.words in tally.statuses]
     return "\n".join(f"{status.words}: {status.message}" for status in found)

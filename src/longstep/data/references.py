@@ -1,10 +1,11 @@
 """Reference optima of many instances: in parallel, with a progress bar, cached on disk, resumable."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +25,14 @@ from ..families.quadratic_program import QP
 from ..families.smooth import Quadratic, Smooth
 from .optima import Optimum, conic_optimum, qp_optimum, quadratic_optimum, require, symmetric_solver
 
+if TYPE_CHECKING:
+    import joblib
+
 # Part of every cache key: raise it when the meaning of a stored optimum changes.
 _CACHE_VERSION = 1
 _CHUNK = 16
+# Chunks that are sent at a time to engines that give nothing back before all are done.
+_ROUND = 64
 
 Arguments = ParamSpec("Arguments")
 FamilyT = TypeVar("FamilyT", bound=Family)
@@ -112,7 +118,17 @@ def _compute(
     tasks = (joblib.delayed(work)(*arguments(*r)) for r in ranges)
     # What runs JAX stays in this process, whose precision switch it needs; the rest may run anywhere.
     options = {"require": "sharedmem"} if isinstance(family, Composite | Smooth) else {}
-    return joblib.Parallel(n_jobs=jobs if len(ranges) > 1 else 1, return_as="generator", **options)(tasks)
+    wanted = jobs if len(ranges) > 1 else 1
+    backend, _ = joblib.parallel.get_active_backend(**options)
+    if wanted == 1 or getattr(backend, "supports_return_generator", False):
+        return joblib.Parallel(n_jobs=wanted, return_as="generator", **options)(tasks)
+    return _compute_rounds(joblib.Parallel(n_jobs=wanted, **options), tasks)
+
+
+def _compute_rounds(parallel: "joblib.Parallel", tasks: Iterator[tuple]) -> Iterator[Optima]:
+    """Yield the results of tasks in rounds, for back ends (Ray's) that return lists: what is finished is kept."""
+    while some := list(itertools.islice(tasks, _ROUND)):
+        yield from parallel(some)
 
 
 @functools.singledispatch

@@ -2,18 +2,24 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from .._util.nearest import suggest
 from .._util.storage import write_bytes
 from ..engine.solution import Solution, Status
 from ..families.names import Layout
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Kind = TypeVar("Kind")
+_WORDS = np.array([status.words for status in Status])
 
 
 def write_table(path: "str | Path", columns: Mapping[str, np.ndarray]) -> None:
@@ -42,32 +48,66 @@ def write_table(path: "str | Path", columns: Mapping[str, np.ndarray]) -> None:
     write_bytes(path, write(arrays))
 
 
-def variable_columns(layout: Layout, solution: Solution) -> dict[str, np.ndarray]:
-    """A column for every entry of every variable, `u[0,1]`, with one row for each instance of a batch.
+def variable_columns(
+    layout: Layout | None, solution: Solution, variables: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return a column for every entry of every variable, `u[0,1]`, with one row for each instance of a batch.
 
-    The values are those of `layout.unpack`: symmetric matrices have both triangles, sparse ones their zeros.
+    The values are those of `layout.unpack`: symmetric matrices have both triangles, sparse ones their zeros. Without a
+    layout the only variable is the point, `x`. `variables` names those that are wanted, or single entries of them.
     """
     count = np.size(solution.status)
-    columns = {}
-    for name, value in layout.unpack(solution).items():
-        shape = layout.variables[name].shape
-        for index, column in zip(np.ndindex(shape), value.reshape(count, -1).T, strict=True):
-            label = f"{name}[{','.join(map(str, index))}]" if shape else name
+    values = {"x": np.atleast_2d(solution.x)}
+    if layout is not None:
+        values = layout.unpack(solution)
+    columns: dict[str, np.ndarray] = {}
+    for name, labels in _label_entries(layout, np.shape(solution.x)[-1]).items():
+        whole = variables is None or name in variables
+        wanted = variables or ()
+        for label, column in zip(labels, values[name].reshape(count, -1).T, strict=True):
             if label in columns:
                 raise ValueError(f"two entries of the variables are called {label!r}: rename one of the variables")
-            columns[label] = column
+            if whole or label in wanted:
+                columns[label] = column
     return columns
 
 
-def solution_columns(layout: Layout, solution: Solution) -> dict[str, np.ndarray]:
-    """How every instance of a batch ended, and the variables, one row each.
+def check_variables(layout: Layout | None, n: int, variables: Sequence[str] | None) -> None:
+    """Refuse names that are neither variables, where points have n entries, nor entries of variables."""
+    labels = _label_entries(layout, n)
+    known = set(labels).union(*labels.values())
+    for name in variables or ():
+        if name not in known:
+            near = suggest(name, known)
+            raise ValueError(f"there is no variable {name!r}{near or ';'} The variables are {', '.join(labels)}")
+
+
+def _label_entries(layout: Layout | None, n: int) -> dict[str, list[str]]:
+    """Return for every variable the names of its entries: `u[0,1]`, or `u` alone of a scalar."""
+    shapes: dict[str, tuple[int, ...]] = {"x": (n,)}
+    if layout is not None:
+        shapes = {name: block.shape for name, block in layout.variables.items()}
+    labels = {}
+    for name, shape in shapes.items():
+        labels[name] = [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
+        if not shape:
+            labels[name] = [name]
+    return labels
+
+
+def solution_columns(
+    layout: Layout | None,
+    solution: Solution,
+    variables: Sequence[str] | None = None,
+    dtype: DTypeLike | None = None,
+) -> dict[str, np.ndarray]:
+    """Return how every instance of a batch ended, and the variables (those that are named), one row each.
 
     `outside` is there for learned solvers only. A variable called as one of the other columns has its own under
-    `variable.objective`.
+    `variable.objective`. `dtype` is that of all real numbers; None leaves them as they are.
     """
-    ended = [Status(int(s)).words for s in np.atleast_1d(solution.status)]
     columns = {
-        "status": np.array(ended),
+        "status": _WORDS[np.atleast_1d(solution.status).astype(int)],
         "iterations": solution.iterations,
         "objective": solution.objective,
         "primal_residual": solution.primal_residual,
@@ -77,13 +117,22 @@ def solution_columns(layout: Layout, solution: Solution) -> dict[str, np.ndarray
     if solution.outside is not None:
         columns["outside"] = solution.outside
     columns = {name: np.atleast_1d(column) for name, column in columns.items()}
-    variables = variable_columns(layout, solution)
-    return columns | {f"variable.{name}" if name in columns else name: v for name, v in variables.items()}
+    points = variable_columns(layout, solution, variables)
+    columns |= {f"variable.{name}" if name in columns else name: v for name, v in points.items()}
+    if dtype is None:
+        return columns
+    return {name: column.astype(dtype) if column.dtype.kind == "f" else column for name, column in columns.items()}
 
 
-def write_solutions(path: "str | Path", layout: Layout, solution: Solution) -> None:
+def write_solutions(
+    path: "str | Path",
+    layout: Layout,
+    solution: Solution,
+    variables: Sequence[str] | None = None,
+    dtype: DTypeLike | None = None,
+) -> None:
     """Write `solution_columns` to a file, one row for each instance."""
-    write_table(path, solution_columns(layout, solution))
+    write_table(path, solution_columns(layout, solution, variables, dtype))
 
 
 def _csv_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
@@ -100,8 +149,19 @@ def _parquet_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({n: pa.array(c.tolist() if c.dtype.kind == "U" else c) for n, c in columns.items()}), sink)
+    pq.write_table(make_arrow(columns), sink)
     return sink.getvalue().to_pybytes()
+
+
+def make_arrow(columns: "Mapping[str, np.ndarray | pa.Array]") -> "pa.Table":
+    """Return columns as a table of Arrow."""
+    pa = pyarrow()
+    plain = {}
+    for name, column in columns.items():
+        plain[name] = column
+        if isinstance(column, np.ndarray):
+            plain[name] = pa.array(column.tolist() if column.dtype.kind == "U" else column)
+    return pa.table(plain)
 
 
 def _npz_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
@@ -113,11 +173,11 @@ def _npz_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def by_suffix(path: Path, kinds: Mapping[str, Kind]) -> Kind:
+def by_suffix(path: Path, kinds: Mapping[str, Kind], known: str = ".csv, .parquet or .npz") -> Kind:
     """What belongs to the kind of file that a path's suffix names."""
     if path.suffix.lower() not in kinds:
         found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
-        raise ValueError(f"{path} has {found}; use .csv, .parquet or .npz")
+        raise ValueError(f"{path} has {found}; use {known}")
     return kinds[path.suffix.lower()]
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import PyTree
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
@@ -23,6 +23,9 @@ from ..engine.start import read_start
 from ..errors import NoCompilerError
 from ..families.point import Point
 from ..schedules.schedule import Schedule
+from ..streaming.sources import SourceLike
+from ..streaming.stream import Options, SinkLike, stream
+from ..streaming.tally import Tally
 from .build import build_library
 from .code import Code, write_code
 from .inputs import Inputs
@@ -243,6 +246,10 @@ class CompiledSolver:
             with ThreadPoolExecutor(workers, thread_name_prefix="longstep") as pool:
                 list(pool.map(solve_piece, edges[:-1], edges[1:]))
         return self._read_solutions(results, values, starts, settings, parameters, clock)
+
+    def map(self, source: SourceLike, sink: SinkLike, **options: Unpack[Options]) -> Tally:
+        """Solve all instances of a source in constant memory, as `Solver.map` does and with its options."""
+        return stream(self, source, sink, **options)
 
     def _check_settings(
         self,
