@@ -21,6 +21,7 @@ from cvxpy.error import SolverError
 from cvxpylayers.interfaces.base import SolverInterface
 from jaxtyping import Array, Float
 
+from .._util.threads import one_blas_thread
 from ..engine.function import TracedSolution, make_attach
 from ..engine.solution import Status
 from ..families.conic import Conic
@@ -119,7 +120,9 @@ class LayerSolver(SolverInterface):
         assert self._entries is not None
         self._check_options(solver_args)
         parameters = jnp.asarray(self._stack_parameters(len(q)), self._family.dtype)
-        found, y = self._choose_solve({**self._options, **solver_args})(parameters)
+        with one_blas_thread():
+            solved = self._choose_solve({**self._options, **solver_args})(parameters)
+            found, y = jax.block_until_ready(solved)
         _check_solved(found)
         primal = q.new_tensor(np.asarray(found.x))
         dual = q.new_tensor(np.asarray(y))
@@ -134,7 +137,9 @@ class LayerSolver(SolverInterface):
         assert self._entries is not None
         given = [*saved_state[:2], *(tensor.detach().cpu().numpy() for tensor in (dprimal, ddual))]
         b, c, dx, dy = (jnp.asarray(array, self._family.dtype) for array in given)
-        db, dc = self._pull(b, c, saved_state.point, dx, dy)
+        # Many small systems, where LAPACK's threads are a hindrance.
+        with one_blas_thread():
+            db, dc = jax.block_until_ready(self._pull(b, c, saved_state.point, dx, dy))
         # The objective's constant moves no solution.
         dq = np.pad(np.asarray(dc), ((0, 0), (0, 1)))
         return None, dprimal.new_tensor(dq), dprimal.new_tensor(self._entries.insert(np.asarray(db)))
