@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters stream clean
+.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters stream growth layers clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -78,9 +78,16 @@ throughput: $(READY)    ## batches of quadcopter MPC against a loop over the osq
 stream: $(READY)        ## ten million small instances through files, beside the plain batch (some minutes)
 	$(RUN) benchmarks/stream.py
 
+growth: $(READY)        ## cost by size, a thousand and ten thousand unknowns with sparse factors, beside OSQP (half an hour)
+	$(RUN) benchmarks/growth.py
+
 latency: $(READY)       ## time to a given residual, one instance at a time: longstep in C against eight packages
 	$(RUN) -m pip install --quiet --group bench
 	$(RUN) benchmarks/latency.py
+
+layers: $(READY)        ## batches with gradients against CVXPYlayers with diffcp
+	$(RUN) -m pip install --quiet --editable '.[cvxpylayers]'
+	$(RUN) benchmarks/layers.py
 
 networks: $(READY)      ## how many instances networks need beside a learned schedule
 	$(RUN) benchmarks/networks.py

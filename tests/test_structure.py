@@ -102,6 +102,8 @@ def test_errors_are_in_one_module():
 def test_docstring_examples(name):
     if name.startswith("longstep.torch"):
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'longstep[torch]'")
+    if name == "longstep.cvxpy.layers":
+        pytest.importorskip("cvxpylayers", reason="CVXPYlayers is not installed: pip install 'longstep[cvxpylayers]'")
     failures, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert failures == 0
 

@@ -26,6 +26,13 @@ class Method(StrEnum):
     inverse = "inverse"
 
 
+class Wrapper(StrEnum):
+    """Folders around the code, for other languages."""
+
+    rust = "rust"
+    ros2 = "ros2"
+
+
 def export_c(
     solver: SolverFile,
     out: Annotated[
@@ -36,6 +43,10 @@ def export_c(
     method: Annotated[
         Method, typer.Option(help="Linear algebra: sparse takes the least memory, auto what should be fastest.")
     ] = Method.auto,
+    wrap: Annotated[
+        list[Wrapper] | None,
+        typer.Option(help="Add a folder: rust, a crate; ros2, a template of a node. May be given twice."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is there.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -55,6 +66,7 @@ def export_c(
             prefix=prefix,
             precision=precision.value,
             method=method.value,
+            wrap=[each.value for each in wrap or ()],
             overwrite=overwrite,
         )
         output.document(

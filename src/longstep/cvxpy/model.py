@@ -13,13 +13,10 @@ from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..engine.solution import Solution, Status
-from ..families.affine import Affine
-from ..families.base import Family
 from ..families.conic import Conic
 from ..families.names import Layout
 from ..families.point import Point
 from ..families.quadratic_program import QP
-from ..linalg.matrix import to_csr
 from .labels import RowName, join_names, make_distinct, name_rows
 from .rows import Rows
 
@@ -29,11 +26,13 @@ if TYPE_CHECKING:
     from ..export_c import CompiledSolver
     from ..solver import Solver
     from .interface import Interface
-    from .program import Compiled, Parametric
+    from .program import Compiled
 
 
 # What CVXPY asks OSQP and SCS for where the user asks for nothing.
 _TOLERANCES = {"eps_abs": 1e-5, "eps_rel": 1e-5}
+# Gradients are as good as the point at which they are taken.
+_LAYER_TOLERANCES = {"eps_abs": 1e-8, "eps_rel": 1e-8}
 
 
 def from_cvxpy(
@@ -61,6 +60,7 @@ def from_cvxpy(
     True
     """
     cp = _require_cvxpy()
+    from .forms import make_conic, make_qp
     from .hints import describe_added, warn_unnamed
     from .interface import ConicInterface, QPInterface
     from .leaves import place_parameters, place_variables
@@ -75,7 +75,7 @@ def from_cvxpy(
     own = rewrite_quadratics(problem)
     if form is None:
         form = "qp" if is_qp(own) else "conic"
-    interface, make = (QPInterface, _make_qp) if form == "qp" else (ConicInterface, _make_conic)
+    interface, make = (QPInterface, make_qp) if form == "qp" else (ConicInterface, make_conic)
     compiled = compile_problem(own, interface(), form)
     data = extract_matrices(own, compiled)
     parameters, S = place_parameters(own, compiled)
@@ -201,12 +201,35 @@ class Model:
         Tolerances are those with which CVXPY calls OSQP and SCS, 1e-5, in double precision, and 1e-4 in single.
         The status is `user_limit` where the tolerances are not met, with the point that was reached.
         """
-        if not _are_same(solver.family, self.family):
-            raise ValueError("the solver is for another family than this model's: make it with Solver(model.family, …)")
+        self._check_family(solver)
         single = self.family.dtype == np.float32 or getattr(solver, "precision", "double") == "float"
         if not single:
             options = _TOLERANCES | options
         return self._interface(solver, self._parts, lambda v: v[self._pick], self.rows.expand, options)
+
+    def cvxpylayers_solver(self, solver: "Solver", **options: Any) -> Any:
+        """Return a solver for `CvxpyLayer(problem, …, solver=…)` out of a longstep Solver of this family.
+
+        It is for CVXPYlayers' layers of PyTorch. Instances run as one batch, and gradients are those of
+        `Solver.function`, whose limits `options` are; tolerances are 1e-8 in double precision and 1e-4 in single. A
+        layer of another problem is refused, and so are instances that are not solved to the tolerances.
+        """
+        try:
+            from .layers import LayerSolver
+        except ImportError as error:
+            raise ImportError(
+                "cvxpylayers_solver needs CVXPYlayers 1.2 or later: pip install 'longstep[cvxpylayers]'"
+            ) from error
+        self._check_family(solver)
+        if self.family.dtype == np.float64:
+            options = _LAYER_TOLERANCES | options
+        return LayerSolver(solver, self.layout, self.rows, options)
+
+    def _check_family(self, solver: "Solver | CompiledSolver") -> None:
+        from .forms import are_same
+
+        if not are_same(solver.family, self.family):
+            raise ValueError("the solver is for another family than this model's: make it with Solver(model.family, …)")
 
     def structure_hash(self) -> str:
         """Return a SHA-256 of the compiled problem: equal for the same one built again, in whatever process."""
@@ -232,64 +255,6 @@ def _name_parameter(key: "str | cvxpy.Parameter") -> str:
     return key if isinstance(key, str) else key.name()
 
 
-def _make_qp(
-    data: "Parametric", S: sp.csc_array, *, layout: Layout, equilibrate: bool, dtype: DTypeLike
-) -> tuple[QP, Rows]:
-    """Return the family: rows Ax + b = 0 and Ax + b ≥ 0 as l ≤ Ax ≤ u, the latter with their sign turned."""
-    m = data.A.shape[0]
-    k = data.rows
-    turn = sp.diags_array(np.where(np.arange(m) < k, 1.0, -1.0))
-    A = to_csr(turn @ data.A)
-    u = -(turn @ data.b)
-    moving = to_csr(-(turn @ data.M_b @ S))
-    rows = Rows.pair(A, u, moving, k)
-    equalities = rows.own < k
-    both = rows.two_sided
-    l = np.where(equalities, u[rows.own], -np.inf)
-    l[both] = -u[rows.opposite[both]]
-    # Opposite rows move alike, equalities on both sides.
-    lower = sp.diags_array((equalities | both).astype(float)) @ moving[rows.own]
-    family = QP(
-        data.P,
-        A[rows.own],
-        q=data.q,
-        l=l,
-        u=u[rows.own],
-        equalities=equalities,
-        parameter=_make_map(q=data.M_q @ S, l=lower, u=moving[rows.own]),
-        layout=layout,
-        equilibrate=equilibrate,
-        dtype=dtype,
-    )
-    return family, rows
-
-
-def _make_conic(
-    data: "Parametric", S: sp.csc_array, *, layout: Layout, equilibrate: bool, dtype: DTypeLike
-) -> tuple[Conic, Rows]:
-    """Return the family: rows Ax + b ∈ K as (−A)x + s = b, s ∈ K."""
-    family = Conic(
-        data.P,
-        -data.A,
-        data.cones,
-        b=data.b,
-        c=data.q,
-        parameter=_make_map(b=data.M_b @ S, c=data.M_q @ S),
-        layout=layout,
-        equilibrate=equilibrate,
-        dtype=dtype,
-    )
-    return family, Rows.separate(family.m)
-
-
-def _make_map(**matrices: sp.sparray) -> Affine:
-    """Return the parameter map of the matrices that have entries; refuse a map without any."""
-    moving = {name: M for name, M in matrices.items() if abs(M).sum() > 0}
-    if not moving:
-        raise ValueError("no parameter changes the constraints or the cost of any variable: all instances are the same")
-    return Affine(**moving)
-
-
 def _read_value(parameter: "cvxpy.Parameter") -> Any:
     """Return the value of a parameter as CVXPY keeps it: a number, an array or a sparse one."""
     if getattr(parameter, "sparse_idx", None) is not None:
@@ -312,27 +277,3 @@ def _stack_duals(values: list[Any]) -> np.ndarray | list[np.ndarray]:
     if isinstance(values[0], list | tuple):
         return [np.stack([value[k] for value in values]) for k in range(len(values[0]))]
     return np.stack(values)
-
-
-def _are_same(first: Family, second: Family) -> bool:
-    """Tell whether two families are the same problem, up to the last bits in which machines differ."""
-    if type(first) is not type(second) or not isinstance(first, QP | Conic) or not isinstance(second, QP | Conic):
-        return False
-    if first.problem_hash() == second.problem_hash():
-        return True
-    ours = _collect_numbers(first)
-    theirs = _collect_numbers(second)
-    return ours.keys() == theirs.keys() and all(
-        ours[k].shape == theirs[k].shape and np.allclose(ours[k], theirs[k], rtol=1e-9, atol=1e-9) for k in ours
-    )
-
-
-def _collect_numbers(family: "QP | Conic") -> dict[str, np.ndarray]:
-    """Return everything that defines a family of matrices, by name."""
-    found = {"P": family.P.toarray(), "A": family.A.toarray()}
-    found |= {name: value for name, value in family.host.values.items() if value is not None}
-    if family.parameter is not None:
-        found |= {f"map of {name}": M.toarray() for name, M in family.parameter.matrices.items()}
-    if isinstance(family, Conic):
-        found |= {f"cone {name}": np.array(sizes, float) for name, sizes in family.cones.to_json().items()}
-    return found

@@ -153,11 +153,11 @@ def extract_matrices(problem: cp.Problem, compiled: Compiled) -> Parametric:
         M_b=to_csr(T_A[m * n :, :last]),
         d=float(T_q[[n], [last]].sum()),
         m_d=T_q[[n], :last].toarray().ravel(),
-        cones=_read_cones(prog, m),
+        cones=read_cones(prog, m),
     )
 
 
-def _read_cones(prog: Program, m: int) -> Cones:
+def read_cones(prog: Program, m: int) -> Cones:
     """Return the cones of the m rows of a program."""
     dims = getattr(prog, "cone_dims", None)
     if dims is not None:

@@ -62,7 +62,7 @@ class Function:
         self.family = family
         plain = make_mappable(family)
         solve_one = batch_columns(family, solve)
-        attach = _make_attach(family)
+        attach = make_attach(family)
 
         def complete(encoded: Encoded, end: TracedEnd) -> TracedSolution:
             end = jax.lax.stop_gradient(end)
@@ -100,7 +100,7 @@ class Function:
         return self._complete(self.family.trace(parameter), end)
 
 
-def _make_attach(family: Family) -> Callable[[Encoded, Point], Point]:
+def make_attach(family: Family) -> Callable[[Encoded, Point], Point]:
     """Return the function that gives a point back, and from which on JAX knows how it moves with the parameter."""
     rule = make_rule(family)
 

@@ -236,7 +236,7 @@ def _factors(
     return pairs, which.ravel()
 
 
-# Neighbouring rungs differ by this factor, and reach so many to both sides; large families have fewer.
+# Neighbouring rungs differ by this factor, and reach so many to both sides; those of large dense factors are fewer.
 _RATIO = 5.0
 _REACH = 4
 _REACH_OF_LARGE = 2
@@ -296,7 +296,7 @@ def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs |
         usual = {h.name: h.default for h in algorithm.hyperparameters(family)}
     if algorithm.scaled(family, steady, 2.0) == steady:
         return None
-    reach = _REACH if family.n <= _LARGE else _REACH_OF_LARGE
+    reach = _REACH if family.n <= _LARGE or family.sparse else _REACH_OF_LARGE
     logs = np.arange(-reach, reach + 1) * math.log(_RATIO)
     parts = [steady] if schedule.metric is None and steady == usual else [steady, usual]
     each = [algorithm.scaled(family, part, float(np.exp(log))) for part in parts for log in logs]

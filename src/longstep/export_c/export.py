@@ -17,6 +17,7 @@ from .build import SAFE, find_compiler, run_compiler
 from .code import Code, check_prefix, write_code
 from .problem import Generated
 from .texts import SURROUNDINGS, write_surroundings
+from .wrappers import WRAPPED, check_wrap, write_wrappers
 
 _MANIFEST = "manifest.json"
 _VERSION = 1
@@ -98,6 +99,7 @@ def generate_c(
     prefix: str = "longstep",
     precision: Literal["double", "float"] = "double",
     method: Literal["auto", "sparse", "blocks", "inverse"] = "auto",
+    wrap: Sequence[Literal["rust", "ros2"]] = (),
     overwrite: bool = False,
 ) -> Export:
     """Write a solver as plain C99 to a folder: code, header, example, Makefile, CMakeLists and a README.
@@ -108,6 +110,8 @@ def generate_c(
 
     `method` is the linear algebra of a step: `sparse` LDLᵀ, column by column, takes the least memory; `blocks` is LDLᵀ
     in small dense blocks, for vector units; `inverse` a dense inverse; `auto` takes what a cost model finds fastest.
+    `wrap` adds folders: "rust" a crate with a safe interface, "ros2" a template of a node that takes the parameter and
+    publishes the solution.
 
     >>> import numpy as np, tempfile
     >>> from longstep import QP, Solver, generate_c
@@ -118,14 +122,16 @@ def generate_c(
     ('box.h', 'box_data.h', 'box.c', 'main.c', 'Makefile', 'CMakeLists.txt', 'README.md')
     """
     folder = Path(folder)
+    check_wrap(wrap)
     _check_folder(folder, overwrite)
     code = write_code(solver, prefix, precision, method)
     files = {**code.files, **write_surroundings(code, solver.content_hash(), __version__)}
+    files |= write_wrappers(code, wrap, __version__)
     hashes = {name: _hash_bytes(text.encode()) for name, text in files.items()}
     fields = _describe_code(code)
     if folder.is_dir() and os.listdir(folder):
         for name in _read_manifest(folder)[1]:
-            (folder / name).unlink(missing_ok=True)  # plain names, of this folder
+            (folder / name).unlink(missing_ok=True)  # names of an export's files, and no others
     for name, text in files.items():
         storage.write_bytes(folder / name, text.encode())
     document = {"longstep": "c", "version": _VERSION, "made_by": f"longstep {__version__}"}
@@ -193,8 +199,8 @@ def _list_sources(prefix: str) -> tuple[str, ...]:
 
 
 def _check_hashes(prefix: str, hashes: object) -> dict[str, str]:
-    """Return the hashes of a manifest if they are of plain files of its folder, those of the program among them."""
-    known = {*_list_sources(prefix), *SURROUNDINGS}
+    """Return the hashes of a manifest if they are of files that an export has, those of the program among them."""
+    known = {*_list_sources(prefix), *SURROUNDINGS, *WRAPPED}
     if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
         raise ValueError("it has no hashes of files")
     if foreign := sorted(set(hashes) - known):

@@ -3,6 +3,7 @@
 # Where PyTorch is not installed, a type checker takes this package for it.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 
+import contextlib
 from collections.abc import Sequence
 
 import jax
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
+from .._util.threads import one_blas_thread
 from ..engine.function import Function, TracedSolution
 
 # The leaves of a solution that have no derivatives stand last: two residuals, the status and the iterations.
@@ -44,17 +46,23 @@ class Program:
         self._evaluate = jax.jit(evaluate)
         self._pull = jax.jit(pull)
         self._structure = None
+        # Systems of single instances are small, and LAPACK's threads are a hindrance there.
+        self._limit_threads = one_blas_thread if any(batched) else contextlib.nullcontext
 
     def evaluate(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the leaves of the solution."""
-        leaves, self._structure = jax.tree.flatten(self._evaluate(*map(_to_jax, tensors)))
+        with self._limit_threads():
+            found = jax.block_until_ready(self._evaluate(*map(_to_jax, tensors)))
+        leaves, self._structure = jax.tree.flatten(found)
         return [_to_torch(leaf, tensors) for leaf in leaves]
 
     def pull(self, tensors: Sequence[Tensor], leaves: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
         """Return the gradients by the parameters of what the weights make of the solution."""
         assert self._structure is not None
         solution = jax.tree.unflatten(self._structure, list(map(_to_jax, leaves)))
-        slopes = self._pull(list(map(_to_jax, tensors)), solution, list(map(_to_jax, weights)))
+        with self._limit_threads():
+            slopes = self._pull(list(map(_to_jax, tensors)), solution, list(map(_to_jax, weights)))
+            slopes = jax.block_until_ready(slopes)
         return [_to_torch(slope, tensors) for slope in slopes]
 
 
