@@ -2,9 +2,10 @@
 
     python benchmarks/growth.py --sizes 1000 10000 --families portfolio mpc mesh
 
-For each: seconds of making the family, of learning (20 instances, 30 steps) and the peak of memory; then one instance,
-and a batch, to 1e-4 beside OSQP (adaptive, set up once): iterations and time at the median, 95% and worst, and how many
-stay unsolved. Each case is a process of its own, so that peaks are its own.
+For each: seconds of making the family, of `learn` (20 instances, 30 steps, and what it keeps) and the peak of memory;
+then instances one by one to 1e-4 with that solver, with the defaults and with OSQP (adaptive, set up once): iterations
+and ms at the median, 95% and worst, and how many stay unsolved; and the same instances as a batch. Each case is a
+process of its own, so that peaks are its own.
 """
 
 import argparse
@@ -158,23 +159,15 @@ def measure(name: str, n: int, options: argparse.Namespace) -> None:
     entries = family.matrices.augmented.fill
     row: dict[str, object] = {"family": name, "n": family.n, "m": family.m, "entries": entries}
     row["making"] = round(time.perf_counter() - begin, 2)
-    train = np.stack([draw(rng) for _ in range(20)])
+    sizes = {"train": 20, "test": 10}
+    begin = time.perf_counter()
+    solver, report = ls.learn(family, draw, sizes=sizes, horizon=30, cache=False, progress=False)
+    row["learn"] = round(time.perf_counter() - begin, 1)
+    row["phases"] = {name: round(seconds, 1) for name, seconds in report.timing.items()}
+    row["kept"] = report.training.kept
     test = np.stack([draw(rng) for _ in range(options.instances)])
-    begin = time.perf_counter()
-    split = ls.Dataset.from_parameters(
-        family, {"train": train}, references=["train"], accuracy=1e-6, cache=False, progress=False
-    ).train
-    row["references"] = round(time.perf_counter() - begin, 1)
-    begin = time.perf_counter()
-    trained = ls.train(family, split, horizon=30, loss="both", cache=False, progress=False)
-    row["learning"] = round(time.perf_counter() - begin, 1)
-    row["parts"] = {part["kind"]: round(part["seconds"], 1) for part in trained.record["parts"]}
-    row["kept"] = trained.kept
-    begin = time.perf_counter()
-    solver = ls.Solver(family, trained)
-    row["solver"] = round(time.perf_counter() - begin, 2)
     row["learned"] = solve_each(solver, test, options.most)
-    row["constant"] = solve_each(ls.Solver(family, trained.constant), test, options.most)
+    row["defaults"] = solve_each(ls.Solver(family), test, options.most)
     row["osqp"] = solve_osqp(family, test, options.most)
     begin = time.perf_counter()
     solver.solve_batch(test, eps_abs=EPS, eps_rel=EPS, max_iter=options.most)
@@ -189,7 +182,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--sizes", nargs="+", type=int, default=[1_000, 10_000])
     parser.add_argument("--instances", type=int, default=20, help="unseen instances (default 20)")
-    parser.add_argument("--most", type=int, default=20_000, help="steps at most (default 20,000)")
+    parser.add_argument("--most", type=int, default=4_000, help="steps at most (default 4,000)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
