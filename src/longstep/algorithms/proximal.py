@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import PyTree
 from typing_extensions import override
 
