@@ -12,7 +12,7 @@ import pytest
 
 import longstep as ls
 from longstep.data.dataset import Split
-from longstep.data.references import Optima
+from longstep.data.optima import Optima
 from longstep.errors import CertificateError, NoCompilerError
 from longstep.export_c import Export
 from longstep.export_c.build import find_compiler

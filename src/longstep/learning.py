@@ -23,7 +23,7 @@ from .cvxpy import Model, from_cvxpy
 from .data.columns import Columns
 from .data.dataset import Dataset, Split, draw
 from .data.samples import read_samples
-from .engine.finisher import can_finish, finish_cost
+from .engine.finisher import can_finish, finish_cost, finishes_by_sets
 from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
 from .errors import InaccurateReferenceError, NoOptimumError
@@ -228,7 +228,7 @@ def _candidates(family: Family, trained: Training, parameters: Any) -> list[tupl
     then, or when the steps before it have cost as much as it does."""
     learned = Solver(family, trained)
     candidates = [("learned", trained, learned)]
-    if learned.finish is not None and isinstance(family, QP):
+    if learned.finish is not None and finishes_by_sets(family):
         found = first_try(learned, parameters)
         later = int(np.ceil(np.mean(finish_cost(family, found))))
         if later > learned.finish:

@@ -65,7 +65,8 @@ class Solver:
     limit, whenever the steps since the last time have cost as much as it does. Learned solvers use a finish by default,
     for QPs after as many steps as training found best; `True` takes that number too, or 30 without training, and False
     is without. Where P is singular, `proximal` times its largest eigenvalue stands in for what it lacks, in steps that
-    take it off again; training finds that too. `solve(steps=…)` and `run` take steps and nothing else.
+    take it off again; training finds that too. Composites of a Quadratic with L1, Box or NonNegative have the finish of
+    QPs, with the support or the unknowns at bounds as the set. `solve(steps=…)` and `run` take steps and nothing else.
 
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm

@@ -185,7 +185,7 @@ class GradientDescent(GradientMethod[Differentiable, PyTree]):
     @override
     def residuals(self, family, instance, state):
         # ∇f(0) sets the scale of eps_rel: it is the residual of the zero start.
-        scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
+        scale = max_norm(family.gradient_at_zero(instance, state.z))
         gradient = family.gradient(instance, state.z)
         return unconstrained_residuals(gradient, scale, family.objective(instance, state.z), 0.0)
 

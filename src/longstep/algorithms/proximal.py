@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import PyTree
 from typing_extensions import override
 
@@ -49,7 +48,7 @@ class CompositeMethod(Unconstrained[Composite[InstanceT], InstanceT, IterateT]):
     @override
     def residuals(self, family, instance, state):
         L = family.lipschitz
-        scale = max_norm(family.gradient(instance, jnp.zeros_like(state.z)))
+        scale = max_norm(family.gradient_at_zero(instance, state.z))
         forward = state.z - family.gradient(instance, state.z) / L
         residual = L * (state.z - family.g.prox(forward, 1 / L))
         smooth = family.smooth.objective(instance, state.z)

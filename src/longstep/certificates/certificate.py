@@ -13,10 +13,10 @@ from .._util.plain import Json
 from .._util.text import above, percent, tolerance_text
 from ..data.dataset import Split
 from ..engine.finish import ACCURACY
+from ..engine.finisher import finishes_by_sets
 from ..evaluation.evaluate import Metric, evaluate, trained_instances
 from ..evaluation.method import Method
 from ..export_c import CompiledSolver
-from ..families.quadratic_program import QP
 from ..solver import Solver
 from ..training.finish import first_try
 from .claims import Claim, ExactClaim
@@ -290,7 +290,7 @@ def has_exact_claim(method: Method) -> bool:
 
 def _find_finishing(method: Method) -> Solver | CompiledSolver | None:
     """Return the method where it is a solver that finishes by active sets."""
-    if not isinstance(method, Solver | CompiledSolver) or not isinstance(method.family, QP):
+    if not isinstance(method, Solver | CompiledSolver) or not finishes_by_sets(method.family):
         return None
     return None if method.finish is None else method
 

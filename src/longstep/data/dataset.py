@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..families.base import Family, Parameters, plain
-from .references import Optima, solve_references
+from .optima import Optima
+from .references import solve_references
 
 
 @dataclass(frozen=True)

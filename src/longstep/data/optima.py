@@ -25,6 +25,26 @@ class Optimum:
     error: float
 
 
+@dataclass(frozen=True)
+class Optima:
+    """Optima of N instances: x (N, n), y and s (N, m) or None, value (N,), error (N,) the relative KKT errors."""
+
+    x: np.ndarray
+    y: np.ndarray | None
+    s: np.ndarray | None
+    value: np.ndarray
+    error: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def select(self, index: np.ndarray) -> "Optima":
+        """Some of them."""
+        y = None if self.y is None else self.y[index]
+        s = None if self.s is None else self.s[index]
+        return Optima(self.x[index], y, s, self.value[index], self.error[index])
+
+
 def require(optimum: Optimum, accuracy: float, what: str) -> Optimum:
     """The optimum, if its relative KKT error is within the accuracy."""
     if not optimum.error <= accuracy:
@@ -57,9 +77,9 @@ def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u
         if polished is None:
             break
         candidates.append(polished)
-        if _qp_error(P, A, q, l, u, *polished) <= 1e-13:
+        if qp_error(P, A, q, l, u, *polished) <= 1e-13:
             break
-    errors = [_qp_error(P, A, q, l, u, *candidate) for candidate in candidates]
+    errors = [qp_error(P, A, q, l, u, *candidate) for candidate in candidates]
     x, y = candidates[int(np.argmin(errors))]
     return Optimum(x, y, A @ x, float(0.5 * x @ (P @ x) + q @ x), min(errors))
 
@@ -98,7 +118,7 @@ def _polished(
     return solution[:n], full
 
 
-def _qp_error(
+def qp_error(
     P: sp.csc_array,
     A: sp.csc_array,
     q: np.ndarray,

@@ -23,7 +23,8 @@ from ..families.composite import Composite
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
 from ..families.smooth import Quadratic, Smooth
-from .optima import Optimum, conic_optimum, qp_optimum, quadratic_optimum, require, symmetric_solver
+from .exact import MANY, find_exact
+from .optima import Optima, Optimum, conic_optimum, qp_optimum, quadratic_optimum, require, symmetric_solver
 
 if TYPE_CHECKING:
     import joblib
@@ -38,26 +39,6 @@ Arguments = ParamSpec("Arguments")
 FamilyT = TypeVar("FamilyT", bound=Family)
 
 
-@dataclass(frozen=True)
-class Optima:
-    """Optima of N instances: x (N, n), y and s (N, m) or None, value (N,), error (N,) the relative KKT errors."""
-
-    x: np.ndarray
-    y: np.ndarray | None
-    s: np.ndarray | None
-    value: np.ndarray
-    error: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def select(self, index: np.ndarray) -> "Optima":
-        """Some of them."""
-        y = None if self.y is None else self.y[index]
-        s = None if self.s is None else self.s[index]
-        return Optima(self.x[index], y, s, self.value[index], self.error[index])
-
-
 def solve_references(
     family: Family,
     parameters: Parameters,
@@ -70,10 +51,11 @@ def solve_references(
     """Trusted optima of N parameters; one that misses the accuracy (a relative KKT error) raises an error.
 
     QP and Conic go to Clarabel (a QP is then solved exactly on its active rows), Quadratic to the normal equations,
-    Composite to accelerated proximal gradient and Newton on the active coordinates, Smooth to Newton. Finished
-    chunks are kept in `cache` (True: the folder in LONGSTEP_CACHE, else the user’s cache folder; False: none), so
-    a second call is instant and an interrupted one goes on where it was. `jobs` and any `joblib.parallel_config`
-    around the call say where the work is done.
+    Composite to accelerated proximal gradient and Newton on the active coordinates, Smooth to Newton. Of thousands of
+    instances, those of QPs and composites go to the finish first (`longstep.data.exact`). Finished chunks are kept in
+    `cache` (True: the folder in LONGSTEP_CACHE, else the user’s cache folder; False: none), so a second call is instant
+    and an interrupted one goes on where it was. `jobs` and any `joblib.parallel_config` around the call say where the
+    work is done.
     """
     count = family.count(parameters)
     if count == 0:
@@ -94,12 +76,27 @@ def solve_references(
     with Bar("reference optima", count, progress and bool(missing)) as advance:
         advance(sum(map(len, parts.values())))
         ranges = [(start, min(start + _CHUNK, count)) for start in missing]
-        for start, optima in zip(missing, _compute(family, parameters, ranges, accuracy, jobs), strict=True):
+        for start, optima in _solve(family, parameters, ranges, accuracy, jobs):
             parts[start] = optima
             if folder is not None:
                 _store(files[start], optima)
             advance(len(optima))
     return _join([parts[start] for start in starts])
+
+
+def _solve(
+    family: Family, parameters: Parameters, ranges: list[tuple[int, int]], accuracy: float, jobs: int
+) -> Iterator[tuple[int, Optima]]:
+    """The optima of ranges of parameters with the first number of each, as they are done: by the finish where there are
+    many, else and where it fails by a reference solver."""
+    done = set[int]()
+    if sum(end - start for start, end in ranges) >= MANY:
+        for start, optima in find_exact(_wide(family), parameters, ranges, accuracy):
+            done.add(start)
+            yield start, optima
+    left = [(start, end) for start, end in ranges if start not in done]
+    for (start, _), optima in zip(left, _compute(family, parameters, left, accuracy, jobs), strict=True):
+        yield start, optima
 
 
 def _compute(

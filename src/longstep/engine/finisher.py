@@ -9,13 +9,15 @@ import jax
 import numpy as np
 
 from ..families.base import Family
+from ..families.composite import Composite
 from ..families.conic import Conic
 from ..families.point import Point
 from ..families.quadratic_program import QP
 from . import finish, newton
-from .finish import Finish, Outcome
+from .finish import Outcome
 from .jitted import flatten, seek_exact
 from .newton import Newton
+from .separable import count_support, has_pieces, make_finish
 from .solution import Solution
 from .stopping import Limits
 
@@ -47,17 +49,24 @@ class Exact:
 
 
 def can_finish(family: Any) -> bool:
-    """Whether a family has a finish: quadratic programs in float64 with inequalities, and cone programs, that are not
-    too large for it."""
+    """Whether a family has a finish, in float64: quadratic programs with inequalities, composites with known pieces,
+    and cone programs, that are not too large for it."""
     if family.dtype != np.float64:
         return False
     if isinstance(family, Conic):
         return family.n + family.m <= newton.MOST
+    if isinstance(family, Composite):
+        return family.n <= finish.MOST and has_pieces(family)
     if not isinstance(family, QP):
         return False
     rows = len(family.equality)
     equalities = int(np.sum(np.asarray(family.equality)))
     return equalities < min(family.n, rows) and max(family.n, rows) <= finish.MOST
+
+
+def finishes_by_sets(family: Any) -> bool:
+    """Whether a family has a finish that begins at an active set or a support, rather than Newton's."""
+    return can_finish(family) and not isinstance(family, Conic)
 
 
 def first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) -> int | None:
@@ -84,15 +93,18 @@ def finish_cost(family: Family, solution: Solution) -> np.ndarray:
     multipliers of its rows and the values of all inequalities, and so does, by a third, every row that it begins with.
     """
     changes = np.asarray(solution.changes)
-    if not isinstance(family, QP):
+    if isinstance(family, QP):
+        kinds = family.host.kinds
+        inequality = ~(kinds.equality | kinds.is_free)
+        active = np.count_nonzero(np.asarray(solution.y)[..., inequality], axis=-1)
+    elif isinstance(family, Composite) and has_pieces(family):
+        active = count_support(family, np.asarray(solution.x))
+    else:
         return np.maximum(changes, 0) * (family.n + family.m) / 3
-    kinds = family.host.kinds
-    inequality = ~(kinds.equality | kinds.is_free)
-    active = np.count_nonzero(np.asarray(solution.y)[..., inequality], axis=-1)
     return np.where(changes < 0, 0.0, changes_cost(family, changes, active))
 
 
-def changes_cost(family: QP, changes: np.ndarray, active: np.ndarray) -> np.ndarray:
+def changes_cost(family: QP | Composite, changes: np.ndarray, active: np.ndarray) -> np.ndarray:
     """How many steps cost as much as so many changes of an active set that begins with so many rows."""
     rows, step = _count_operations(family)
     change = 6 * active**2 + 2 * rows * active + 2 * rows
@@ -105,8 +117,11 @@ def product_cost(family: QP, size: int) -> float:
     return 2 * rows * size / step
 
 
-def _count_operations(family: QP) -> tuple[int, int]:
-    """How many inequalities a QP has, and how many operations a condensed step takes."""
+def _count_operations(family: QP | Composite) -> tuple[int, int]:
+    """How many inequalities a family has, a composite one for every unknown, and how many operations a step takes, of a
+    QP a condensed one."""
+    if isinstance(family, Composite):
+        return family.n, 2 * family.n**2
     kinds = family.host.kinds
     rows = int((~(kinds.equality | kinds.is_free)).sum())
     free = family.n - int(kinds.equality.sum())
@@ -128,7 +143,7 @@ class Finisher:
             self.width = _WIDTH
             self._seek = Newton(family).seek
         else:
-            made = Finish.of(family, proximal)
+            made = make_finish(family, proximal)
             self.width = made.width
             self._seek = functools.partial(seek_exact, *flatten(made))
         self._compiled: set[int] = set()
@@ -173,4 +188,6 @@ def _exact(outcome: Outcome, limits: Limits) -> Exact:
     good = np.asarray(outcome.exact) & (np.asarray(r.violation(limits.eps_abs, limits.eps_rel)) <= 1)
     fields = {"x": outcome.point.x, "y": outcome.point.y, "s": outcome.point.s, "objective": r.objective}
     fields |= {"primal_residual": r.primal_max, "dual_residual": r.dual_max}
-    return Exact(good, np.where(good, outcome.changes, -1), {k: np.asarray(a) for k, a in fields.items()})
+    # Without constraints there are no y and s.
+    arrays = {name: np.asarray(value) for name, value in fields.items() if value is not None}
+    return Exact(good, np.where(good, outcome.changes, -1), arrays)

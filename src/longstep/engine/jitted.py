@@ -16,10 +16,11 @@ from ..algorithms.base import Algorithm
 from ..algorithms.residuals import Residuals
 from ..families.base import Encoded, Family
 from ..families.point import Point
-from .finish import Finish, Outcome
+from .finish import Outcome
 from .loop import steps, until
 from .plan import Number, Plan, Problem
 from .safeguard import settle
+from .separable import SetFinish
 from .stopping import Limits, Progress, begin, judge
 
 TreeT = TypeVar("TreeT")
@@ -138,7 +139,7 @@ def extract_current(key: SolverKey, leaves: tuple, encoded: Encoded, progress: P
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def seek_exact(key: Key[Finish], leaves: tuple, encoded: Encoded, point: Point) -> Outcome:
+def seek_exact(key: Key[SetFinish], leaves: tuple, encoded: Encoded, point: Point) -> Outcome:
     """The exact points from the active sets of these."""
     return key.unflatten(leaves).seek(encoded, point)
 

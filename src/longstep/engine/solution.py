@@ -71,9 +71,9 @@ class Solution:
     `ray_x`/`ray_y` hold the certificates of unbounded/infeasible instances, NaN for others; None where there is no such
     instance. `iterations` counts applications of the step; `safeguarded` tells where the safeguard acted, and `outside`
     where the parameter lies outside what training saw (None for a solver that was not learned). `changes` is −1, or
-    where the finish made a point exact, how often it changed the active set that the steps had found; of cone programs
-    how many Newton steps it took. `time` is wall-clock seconds for the whole call. Of one instance, numbers and flags
-    are Python's own.
+    where the finish made a point exact, how often it changed the active set or the support that the steps had found; of
+    cone programs how many Newton steps it took. `time` is wall-clock seconds for the whole call. Of one instance,
+    numbers and flags are Python's own.
     """
 
     x: np.ndarray

@@ -13,12 +13,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..families.base import Encoded, Family
 from ..families.conic import Conic
 from ..families.point import Point
-from ..families.quadratic_program import QP
 from . import jitted
 from .budget import Budget
-from .finish import Finish
 from .newton import TracedNewton
 from .safeguard import choose
+from .separable import SetFinish, make_finish
 from .solution import Status
 from .stopping import Limits, Progress
 
@@ -37,15 +36,15 @@ class TracedEnd(NamedTuple):
 class TracedSolve:
     """A solver's compiled programs with its limits: a pure function of encoded parameters.
 
-    Where there is a `finish`, it is tried `after` so many steps and then as `walk` does: of quadratic programs after
-    twice as many and so on, of cone programs after as many again. Solves begin where `predict` says; None is zero.
+    Where there is a `finish`, it is tried `after` so many steps and then as `walk` does: one by active sets after twice
+    as many and so on, that of cone programs after as many again. Solves begin where `predict` says; None is zero.
     """
 
     key: jitted.SolverKey
     leaves: tuple
     limits: Limits
     budget: Budget
-    finish: Finish | TracedNewton | None
+    finish: SetFinish | TracedNewton | None
     after: int
     predict: Callable[[Encoded], Point | None]
 
@@ -61,7 +60,7 @@ class TracedSolve:
             return _end(progress, point)
         return self._walk(self.finish, encoded, start)
 
-    def _walk(self, finish: Finish | TracedNewton, encoded: Encoded, start: Point | None) -> TracedEnd:
+    def _walk(self, finish: SetFinish | TracedNewton, encoded: Encoded, start: Point | None) -> TracedEnd:
         most = self.budget.max_iter
         progress = jitted.begin_solve(self.key, self.leaves, encoded, start, self.limits)
         nothing = jitted.extract_current(self.key, self.leaves, encoded, progress)
@@ -91,7 +90,7 @@ class TracedSolve:
         return choose(walked.exact.exact, found, end)
 
     def _attempt(
-        self, finish: Finish | TracedNewton, encoded: Encoded, progress: Progress, exact: "_Exact"
+        self, finish: SetFinish | TracedNewton, encoded: Encoded, progress: Progress, exact: "_Exact"
     ) -> tuple[Progress, "_Exact"]:
         """Return the run with the running instances solved that have exact points, and these."""
         current = jitted.extract_current(self.key, self.leaves, encoded, progress)
@@ -110,12 +109,11 @@ class TracedSolve:
         return progress, eqx.tree_at(lambda e: e.exact, kept, exact.exact | good)
 
 
-def make_traced(family: Family, proximal: float) -> Finish | TracedNewton:
+def make_traced(family: Family, proximal: float) -> SetFinish | TracedNewton:
     """Return the finish of a family that has one, as a program that JAX can trace."""
     if isinstance(family, Conic):
         return TracedNewton(family)
-    assert isinstance(family, QP)
-    return Finish.of(family, proximal)
+    return make_finish(family, proximal)
 
 
 class _Exact(eqx.Module):

@@ -15,7 +15,7 @@ from .._util.plain import Json, make_plain
 from .._util.progress import Bar
 from .._util.versions import versions
 from ..data.dataset import Split
-from ..data.references import Optima
+from ..data.optima import Optima
 from ..engine.history import History
 from ..families.base import Family
 from ..families.composite import Composite

@@ -3,7 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 
-from ..engine.finish import ACCURACY, DEPENDENT, OUTER, ROUNDING, corrections, finish_tables, most_changes
+from ..engine.finish import ACCURACY, OUTER, corrections, finish_tables
+from ..engine.pivoting import DEPENDENT, ROUNDING, most_changes
 from . import emit
 from .condensation import Condensation
 from .linear import Linear

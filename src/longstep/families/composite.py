@@ -130,6 +130,10 @@ class Composite(Family[InstanceT]):
         """∇f(z), of the smooth part."""
         return self.smooth.gradient(instances, z)
 
+    def gradient_at_zero(self, instances: InstanceT, like: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        """∇f(0), of the smooth part; points of the instances say how many there are."""
+        return self.smooth.gradient_at_zero(instances, like)
+
     @override
     def _made_again(self) -> "Composite[InstanceT]":
         smooth = self.smooth.widened()

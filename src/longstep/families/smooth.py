@@ -50,6 +50,12 @@ class Differentiable(Family[InstanceT]):
     def gradient(self, instances: InstanceT, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """∇f(z), column by column."""
 
+    def gradient_at_zero(self, instances: InstanceT, like: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
+        """∇f(0), which sets the scale of residuals; points of the instances say how many there are."""
+        # Zeros that a compiler does not know to be zero: of products with constants, the largest entries of the columns
+        # have come out as whatever was in memory (jaxlib 0.10.2 on a CPU, from 20 unknowns and 200 instances on).
+        return self.gradient(instances, jnp.where(jnp.abs(like) < 0, like, 0.0))
+
     @property
     def units(self) -> Literal["family", "instance"]:
         """Whose L step sizes are in units of: that of the family, or that of each instance."""
@@ -336,6 +342,10 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
     @override
     def gradient(self, instances: QuadraticInstance, z: Array) -> Array:
         return self.matrix.mv(z) + instances.q
+
+    @override
+    def gradient_at_zero(self, instances: QuadraticInstance, like: Array) -> Array:
+        return jnp.asarray(instances.q)
 
     @override
     def _made_again(self) -> "Quadratic":

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.finish import ACCURACY, Finish
-from ..engine.finisher import can_finish, finish_cost
+from ..engine.finish import ACCURACY
+from ..engine.finisher import finish_cost, finishes_by_sets
+from ..engine.separable import make_finish
 from ..engine.solution import Solution
 from ..export_c import CompiledSolver
-from ..families.quadratic_program import QP
 from ..solver import Solver
 from .recipe import DEFAULT, Recipe
 from .record import Training
@@ -44,7 +44,7 @@ def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recip
     """What a training has on record of its finish: `finish`, the number of steps that costs least on instances, their
     mean and their slow ones alike, and `proximal`, the term with which most become exact. Nothing where there is no
     finish or it is not by active sets."""
-    if not isinstance(family, QP) or not can_finish(family):
+    if not finishes_by_sets(family):
         return {}
     solver = Solver(family, training, finish=0)
     count = family.count(parameters)
@@ -59,7 +59,7 @@ def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recip
 
     marks = sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True)
     record: dict[str, Any] = {}
-    if Finish.of(family).proximal:
+    if make_finish(family).proximal:
         record["proximal"] = solver.proximal = _best_proximal(solver, marks, attempt, recipe)
     costs: dict[int, float] = {}
     for steps in marks:

@@ -13,13 +13,14 @@ from jaxtyping import Array, Float, PyTree
 from .._util.hashing import content_hash
 from ..algorithms.base import Algorithm
 from ..data.dataset import Dataset, Split
-from ..data.references import Optima
+from ..data.optima import Optima
 from ..engine.jitted import Key, flatten
 from ..families.base import Encoded, Family, Parameters
 from ..families.point import Point
 from .losses import Loss, Task
 from .program import take_columns
 from .recipe import Recipe
+from .sides import find_sides
 
 Start: TypeAlias = str | Callable[[Parameters], Point] | None
 
@@ -90,10 +91,11 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
     if len(keep) < len(split):
         parameters = family.select(parameters, keep)
         optimum, value = take_columns((optimum, value), keep)
+    sides = find_sides(family, optimum, recipe) if loss.identification else None
     instance, target = _made(*flatten((algorithm, family)), family.encode(parameters), optimum)
     marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
     return Instances(
-        task=Task(algorithm, family, instance, target, value, rounding=recipe.rounding, apart=recipe.apart),
+        task=Task(algorithm, family, instance, target, value, sides, rounding=recipe.rounding, apart=recipe.apart),
         start=begin,
         optimum=optimum,
         count=len(keep),

@@ -1,4 +1,4 @@
-"""What training brings down: logarithms of distances to the optimum, of what is evaluated, or both."""
+"""What training brings down: logarithms of distances to the optimum, of what is evaluated, of rows on a wrong side."""
 
 from dataclasses import dataclass, replace
 
@@ -9,19 +9,24 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algorithms.base import Algorithm, State
 from ..families.base import Family
+from ..families.quadratic_program import QP
 from .recipe import DEFAULT, Recipe
+from .sides import Sides
 
 
 @dataclass(frozen=True)
 class Loss:
-    """distance·log‖z − z*‖² + metric·log φ², averaged over instances and over the checkpoints of a block.
+    """distance·log‖z − z*‖² + metric·log φ² + identification·log ω, averaged over instances and over the checkpoints of
+    a block.
 
     φ is what is evaluated: √(primal² + dual²) of the residuals for constrained problems, which needs no reference
     optima, and √(f − f*) for the others, or the norm of the gradient where f* is not known.
-    The mean over instances is a power mean, log(mean φ^{2p})/p with p = `tail`: 0 is the geometric mean, which tables
-    show, 1 the published one; larger p care for the worst instances. None is 0 with fewer than 50 instances, which know
-    no tail, and 0.5 with more and for ADMM methods. Checkpoints are every `every` steps, or after the steps that it
-    names, and the block's end; None is every five for ADMM methods, the end alone for others.
+    ω counts, smoothly, the inequalities of a QP that are on another side of their bounds than at the optimum: where it
+    is zero, the finish has nothing to change. The mean over instances is a power mean, log(mean φ^{2p})/p with
+    p = `tail`: 0 is the geometric mean, which tables show, 1 the published one; larger p care for the worst instances.
+    None is 0 with fewer than 50 instances, which know no tail, and 0.5 with more and for ADMM methods. Checkpoints are
+    every `every` steps, or after the steps that it names, and the block's end; None is every five for ADMM methods, the
+    end alone for others.
 
     `stress` is the weight of a stress test that keeps schedules from blowing up on unseen instances: every block is
     also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
@@ -33,15 +38,16 @@ class Loss:
 
     distance: float = 0.0
     metric: float = 0.0
+    identification: float = 0.0
     tail: float | None = None
     every: int | tuple[int, ...] | None = None
     stress: float | None = None
     fall: float | None = None
 
     def __post_init__(self):
-        given = (self.distance, self.metric, self.tail or 0.0, self.stress or 0.0, self.fall or 0.0)
-        if min(given) < 0 or self.distance + self.metric == 0:
-            raise ValueError(f"a loss needs distance or metric > 0, and nothing below zero, got {self}")
+        parts = (self.distance, self.metric, self.identification)
+        if min(*parts, self.tail or 0.0, self.stress or 0.0, self.fall or 0.0) < 0 or sum(parts) == 0:
+            raise ValueError(f"a loss needs distance, metric or identification > 0, and nothing below zero, got {self}")
         if self.every is not None and min(self.every if isinstance(self.every, tuple) else (self.every,)) < 1:
             raise ValueError(f"checkpoints come every 1, 2, … steps, got every={self.every}")
 
@@ -58,6 +64,8 @@ class Loss:
             total += self.distance * jnp.mean(_power_mean(errors.distance, self.tail or 0.0))
         if self.metric:
             total += self.metric * jnp.mean(_power_mean(errors.metric, self.tail or 0.0))
+        if self.identification and errors.sides is not None:
+            total += self.identification * jnp.mean(_power_mean(errors.sides, self.tail or 0.0))
         if errors.growth is not None:
             total += (self.stress or 0.0) * jnp.mean(jax.nn.softplus(errors.growth + (self.fall or 0.0)))
         return total
@@ -69,7 +77,8 @@ def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe, *, monotone
     Of ADMM's steps every few count; blocks of gradient steps may go up before they go down.
     """
     both = Loss(distance=recipe.distance_in_both, metric=1.0)
-    named = {"distance": Loss(distance=1.0), "metric": Loss(metric=1.0), "both": both}
+    sides = Loss(metric=recipe.metric_in_identification, identification=1.0)
+    named = {"distance": Loss(distance=1.0), "metric": Loss(metric=1.0), "both": both, "identification": sides}
     if not isinstance(loss, Loss):
         if loss not in named:
             raise ValueError(f"loss must be one of {', '.join(named)} or a Loss(…), got {loss!r}")
@@ -88,18 +97,20 @@ def _power_mean(logs: Float[Array, "c N"], p: float) -> Float[Array, " c"]:
 
 
 class Errors(eqx.Module):
-    """The logarithms of squared errors of each instance, in both measures; `growth` is that of the stress test."""
+    """The logarithms of squared errors of each instance, in both measures, and of the rows on a wrong side; `growth` is
+    that of the stress test."""
 
     distance: Float[Array, "..."] | None
     metric: Float[Array, "..."]
     growth: Float[Array, " N"] | None = None
+    sides: Float[Array, "..."] | None = None
 
     def split(self, stress: int, before: "Errors") -> "Errors":
         """The errors of the instances themselves, with the growth of the stress test's, the last `stress` columns."""
         if not stress:
             return self
         own = jax.tree.map(lambda a: a[..., :-stress], self)
-        return Errors(own.distance, own.metric, self.metric[-1, -stress:] - before.metric[-stress:])
+        return Errors(own.distance, own.metric, self.metric[-1, -stress:] - before.metric[-stress:], own.sides)
 
 
 class Task(eqx.Module):
@@ -110,6 +121,7 @@ class Task(eqx.Module):
     instance: PyTree
     target: Float[Array, "k *N"] | None
     optimum: Float[Array, "*N"] | None
+    sides: Sides | None = None
     stress: int = eqx.field(static=True, default=0)
     rounding: float = eqx.field(static=True, default=DEFAULT.rounding)
     apart: int = eqx.field(static=True, default=DEFAULT.apart)
@@ -122,4 +134,9 @@ class Task(eqx.Module):
         if self.target is not None:
             square = jnp.sum((self.algorithm.coordinates(self.family, self.instance, state) - self.target) ** 2, axis=0)
             distance = jnp.log(square + epsilon**2 * (1 + jnp.sum(self.target**2, axis=0)))
-        return Errors(distance, self.algorithm.log_metric(residuals, self.optimum))
+        wrong = None
+        if self.sides is not None:
+            point = self.algorithm.extract(self.family, self.instance, state)
+            assert isinstance(self.family, QP)
+            wrong = self.sides.measure(self.family, self.instance, point)
+        return Errors(distance, self.algorithm.log_metric(residuals, self.optimum), sides=wrong)

@@ -193,7 +193,8 @@ def _weighted(
         if count % every:
             last = task.errors(part(after, count % every))
             errors = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), errors, last)
-        value = loss.metric * jnp.mean(_power_mean(errors.metric, counted, p))
+        # Which rows bind is learned in the schedule; penalties of rows are for residuals all the same.
+        value = max(loss.metric, loss.identification) * jnp.mean(_power_mean(errors.metric, counted, p))
         if loss.distance and errors.distance is not None:
             value += loss.distance * jnp.mean(_power_mean(errors.distance, counted, p))
         return value, errors

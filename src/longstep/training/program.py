@@ -113,8 +113,9 @@ class Program:
     def rough(self, memory_limit: float | None = None) -> "Program":
         """The same block in single precision."""
         task = self.task
-        instance, target, optimum = single((task.instance, task.target, task.optimum))
-        rough = replace(task, family=task.family.astype("float32"), instance=instance, target=target, optimum=optimum)
+        instance, target, optimum, sides = single((task.instance, task.target, task.optimum, task.sides))
+        known = {"target": target, "optimum": optimum, "sides": sides}
+        rough = replace(task, family=task.family.astype("float32"), instance=instance, **known)
         program = Program(rough, self.loss, self.count, self.recipe, memory_limit)
         program.vectors = self.vectors
         return program
@@ -146,8 +147,8 @@ class Program:
         task = self.task
         stress = len(columns) if self._stressed else 0
         instance = task.family.take(jax.tree.map(np.asarray, task.instance), twice)
-        target, optimum = take_columns((task.target, task.optimum), twice)
-        return Packed(replace(task, instance=instance, target=target, optimum=optimum, stress=stress))
+        target, optimum, sides = take_columns((task.target, task.optimum, task.sides), twice)
+        return Packed(replace(task, instance=instance, target=target, optimum=optimum, sides=sides, stress=stress))
 
     def pieces(self) -> list[slice]:
         """The instances whose gradient is taken together."""
@@ -175,8 +176,8 @@ class Packed:
 def restricted_task(task: Task, columns: np.ndarray) -> Task:
     """The task of some of the instances."""
     instance = task.family.take(jax.tree.map(np.asarray, task.instance), columns)
-    target, optimum = take_columns((task.target, task.optimum), columns)
-    return replace(task, instance=instance, target=target, optimum=optimum)
+    target, optimum, sides = take_columns((task.target, task.optimum, task.sides), columns)
+    return replace(task, instance=instance, target=target, optimum=optimum, sides=sides)
 
 
 def take_columns(tree: TreeT, columns: Index) -> TreeT:

@@ -80,6 +80,10 @@ class Recipe:
     fall: Amount = 2.0
     # What log‖z − z*‖² weighs beside log φ² in the loss `both`.
     distance_in_both: Positive = 0.5
+    # With identification the residuals have this weight beside the rows on a wrong side, which ought to be beyond their
+    # bounds by this part of what they vary by.
+    metric_in_identification: Amount = 0.1
+    side_margin: Positive = 0.1
     # Distances below so many times the rounding of their numbers are all alike.
     rounding: Positive = 10.0
 

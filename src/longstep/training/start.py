@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from ..data.dataset import Split
 from ..engine.finisher import changes_cost, product_cost
@@ -18,6 +18,7 @@ from .instances import Instances
 from .learner import Learner
 from .recipe import Recipe
 from .settings import Values
+from .sides import balance_rows, clean_multipliers, find_inequalities
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ def fit_start(instances: Instances, split: Split, recipe: Recipe) -> Prediction 
     encoded = family.encode(split.parameters)
     if family.mapped is None or not isinstance(encoded, np.ndarray) or encoded.shape[1] < 2 * recipe.start_folds:
         return None
-    inequality = _find_inequalities(family)
+    inequality = find_inequalities(family)
     if not 0 < inequality.sum() * len(encoded) <= recipe.start_entries:
         return None
     assert instances.optimum.y is not None
     assert instances.optimum.s is not None
     s = np.asarray(instances.optimum.s, np.float64)[inequality]
-    y = _clean(np.asarray(instances.optimum.y, np.float64)[inequality], recipe)
-    rho = _balance(family, s, y, recipe)
+    y = clean_multipliers(np.asarray(instances.optimum.y, np.float64)[inequality], recipe)
+    rho = balance_rows(family, s, y, recipe)
     w = s + y / rho[:, None]
     weights, offset, predicted = regress(np.asarray(encoded, np.float64), w, recipe)
     predicted[:, :: recipe.start_zero] = np.nan
@@ -67,8 +68,8 @@ def pays(learner: Learner, theta: Values, points: Point) -> bool:
     assert optimum.y is not None
     family = program.task.family
     assert isinstance(family, QP)
-    inequality = _find_inequalities(family)
-    target = np.sign(_clean(np.asarray(optimum.y)[inequality], recipe))
+    inequality = find_inequalities(family)
+    target = np.sign(clean_multipliers(np.asarray(optimum.y)[inequality], recipe))
     active = np.count_nonzero(target, axis=0)
     assert family.parameter is not None
     price = product_cost(family, family.parameter.size)
@@ -81,36 +82,6 @@ def pays(learner: Learner, theta: Values, points: Point) -> bool:
         return float(np.min(cost.mean(axis=1) + np.quantile(cost, recipe.finish_quantile, axis=1)))
 
     return judge(points) + 2 * price < recipe.start_gain * judge(None)
-
-
-def _find_inequalities(family: QP) -> Bool[np.ndarray, " m"]:
-    """Return which rows are neither equalities nor without bounds."""
-    return ~(family.host.kinds.equality | family.host.kinds.is_free)
-
-
-def _clean(y: Float[np.ndarray, "i N"], recipe: Recipe) -> Float[np.ndarray, "i N"]:
-    """Return the multipliers of inequalities without what is noise of the references."""
-    return np.where(np.abs(y) > recipe.start_active * np.abs(y).max(axis=0, initial=0.0), y, 0.0)
-
-
-def _balance(
-    family: QP, s: Float[np.ndarray, "i N"], y: Float[np.ndarray, "i N"], recipe: Recipe
-) -> Float[np.ndarray, " i"]:
-    """Return, for every inequality, how much its multiplier varies for each unit that its value does; where one of them
-    does not, what is usual, in equilibrated units, in the other rows."""
-    kinds = family.host.kinds
-    scaling = family.matrices.scaling
-    e = np.asarray(scaling.e, np.float64)[~kinds.equality[kinds.bounded]]
-    unit = e**2 / float(scaling.c)
-    of_s = s.std(axis=1)
-    of_y = y.std(axis=1)
-    # What references have of noise is no variation.
-    both = (of_s > recipe.start_active * (1 + np.abs(s).max(axis=1))) & (of_y > 0)
-    ratio = np.where(both, of_y / np.where(both, of_s, 1.0), 0.0)
-    usual = 1.0
-    if both.any():
-        usual = float(np.median((ratio / unit)[both]))
-    return np.where(both, ratio, usual * unit)
 
 
 def regress(

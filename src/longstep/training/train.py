@@ -74,8 +74,10 @@ def train(
     last ones left each instance, then the steady state inside its convergent range, which also has to last. Longer
     blocks end lower and are of no use before their end; `block=(10, 20)` learns 10 steps, then 20 at a time.
 
-    `loss` is `distance` (needs optima), `metric` (needs none for constrained problems), `both`, or a `Loss`. By default
-    it is `metric`. `start` is where solves will begin: `"zero"`; `"parameter"` for what an affine map of the parameter
+    `loss` is `distance` (needs optima), `metric` (needs none for constrained problems), `both`, `identification` (of
+    QPs: that the active set is right, for the finish; needs optima), or a `Loss`. By default it is `metric`.
+
+    `start` is where solves will begin: `"zero"`; `"parameter"` for what an affine map of the parameter
     predicts, learned from the optima, with which solves then begin by themselves; `"previous"` for the optimum of the
     instance before (a controller's warm start), or a function from the parameters to a Point (leading axis: instances),
     and the schedule is then marked `warm`. By default it is the parameter where that is known to pay, or zero.

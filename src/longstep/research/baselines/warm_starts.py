@@ -12,7 +12,7 @@ from jaxtyping import Array, Int, PyTree
 from ..._util.hashing import content_hash
 from ..._util.plain import Json
 from ...data.dataset import Split
-from ...data.references import Optima
+from ...data.optima import Optima
 from ...engine.history import History
 from ...families.base import Family
 from ...families.point import Point

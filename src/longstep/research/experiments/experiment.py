@@ -37,7 +37,7 @@ from longstep import (
 from ..._util.plain import Json
 from ...algorithms.registry import default_algorithm
 from ...data.dataset import Split, draw
-from ...data.references import Optima
+from ...data.optima import Optima
 from ...evaluation.evaluate import METRICS
 from ...evaluation.method import Method
 from ...families.base import Family

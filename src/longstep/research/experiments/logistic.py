@@ -26,8 +26,7 @@ from longstep import HeavyBall, Smooth, Training
 
 from ..._util.threads import one_blas_thread
 from ...data.dataset import draw
-from ...data.optima import Optimum, require
-from ...data.references import Optima
+from ...data.optima import Optima, Optimum, require
 from ...linalg.matrix import squared_norm_bound
 from ..baselines import classical
 from . import images as data

@@ -1,0 +1,189 @@
+"""The search for the optimal active set of rows, from one near it, by single changes.
+
+Rows have the values s = g − Hμ and the bounds l ≤ s ≤ u, with a positive semidefinite H and a multiplier μ for each. A
+set W of active rows with bounds t has H_WW μ_W = (g − t)_W, and μ = 0 elsewhere. Rows of W whose multiplier has the
+wrong sign leave it, rows that s violates enter, one by one as in dual active-set methods (Goldfarb, Idnani 1983;
+Arnström, Bemporad, Axehill 2022): every change raises the dual objective, so they end. The inverse of H_WW is updated.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+# A row is dependent on the active ones where what is left of it is below this part of it.
+DEPENDENT = 1e-9
+# Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
+ROUNDING = 1e-14
+# Bytes of a core's cache that the sets of some instances may fill.
+_CACHE = 1 << 19
+
+
+class Coupling(eqx.Module):
+    """What the rows of all instances share: H, the roots of its diagonal, and how many rows can be active and
+    independent of each other. `uneven` says that H has entries of very different sizes."""
+
+    gram: Float[Array, "i i"]
+    root: Float[Array, " i"]
+    slots: int = eqx.field(static=True)
+    uneven: bool = eqx.field(static=True)
+
+    @property
+    def width(self) -> int:
+        """How many instances are sought for at a time: as many as have their sets in a core's cache."""
+        return int(np.clip(_CACHE // (8 * max(self.slots, 1) ** 2), 4, 256))
+
+
+class RowSet(eqx.Module):
+    """An active set in slots, as many as there can be independent rows: the row of each, or −1 for an empty slot; +1
+    for its upper bound or −1 for the lower; its multiplier; and the inverse of H_WW, zero at empty slots."""
+
+    rows: Int[Array, "a *N"]
+    side: Int[Array, "a *N"]
+    y: Float[Array, "a *N"]
+    K: Float[Array, "a a *N"]
+    changes: Int[Array, "*N"]
+    going: Bool[Array, "*N"]
+
+
+class Bounds(eqx.Module):
+    """What an instance's set is sought for: g, the bounds, and how large a rounding error of s is, row by row."""
+
+    g: Float[Array, "i *N"]
+    l: Float[Array, "i *N"]
+    u: Float[Array, "i *N"]
+    noise: Float[Array, "i *N"]
+
+    def off(self, rows: Int[Array, "a *N"], side: Int[Array, "a *N"]) -> Float[Array, "a *N"]:
+        """g less the bounds of the active rows; zero at empty slots."""
+        return jnp.where(side > 0, self.g[rows] - self.u[rows], jnp.where(side < 0, self.g[rows] - self.l[rows], 0.0))
+
+    def violated(self, s: Float[Array, "i *N"]) -> Float[Array, "i *N"]:
+        """By how much each row is outside its bounds."""
+        return jnp.maximum(jnp.maximum(s - self.u, self.l - s), 0.0)
+
+
+def most_changes(slots: int) -> int:
+    """After so many changes of a set something is wrong with an instance, or with the arithmetic."""
+    return 3 * slots + 50
+
+
+def over_instances(like: Any) -> Any:
+    """Over the instances on the last axis, where there are several."""
+    return (lambda f: jax.vmap(f, in_axes=-1, out_axes=-1)) if like.ndim > 1 else (lambda f: f)
+
+
+def seed(coupling: Coupling, y: Float[Array, " i"]) -> RowSet:
+    """The set of the rows that multipliers name, without those that depend on others."""
+    H = coupling.gram
+    slots = coupling.slots
+    named = jnp.nonzero(y, size=slots, fill_value=-1)[0].astype(jnp.int32)
+
+    def add(slot, found: RowSet) -> RowSet:
+        row = named[slot]
+        found, _ = _enter(H, found, slot, row, jnp.sign(y[row]).astype(jnp.int32), row >= 0)
+        return eqx.tree_at(lambda s: s.y, found, found.y.at[slot].set(jnp.where(found.rows[slot] >= 0, y[row], 0.0)))
+
+    empty = RowSet(
+        jnp.full(slots, -1, jnp.int32),
+        jnp.zeros(slots, jnp.int32),
+        jnp.zeros(slots),
+        jnp.zeros((slots, slots)),
+        jnp.int32(0),
+        jnp.bool_(True),
+    )
+    return jax.lax.fori_loop(0, jnp.sum(named >= 0), add, empty)
+
+
+def _solve_column(
+    H: Float[Array, "i i"], found: RowSet, row: Int[Array, ""]
+) -> tuple[Float[Array, " a"], Float[Array, ""]]:
+    """K h and what is left of H_jj, for the row j that is to enter."""
+    h = jnp.where(found.side != 0, H[found.rows, row], 0.0)
+    w = found.K @ h
+    return w, H[row, row] - h @ w
+
+
+def _enter(
+    H: Float[Array, "i i"],
+    found: RowSet,
+    slot: Int[Array, ""],
+    row: Int[Array, ""],
+    side: Int[Array, ""],
+    wanted: Bool[Array, ""],
+) -> tuple[RowSet, Bool[Array, ""]]:
+    """The set with a row in an empty slot, where that is wanted and it does not depend on the others; and whether."""
+    w, rest = _solve_column(H, found, row)
+    take = wanted & (rest > DEPENDENT * H[row, row])
+    border = (-w).at[slot].set(1.0)
+    K = found.K + jnp.where(take, 1 / jnp.where(take, rest, 1.0), 0.0) * border[:, None] * border[None, :]
+    rows = found.rows.at[slot].set(jnp.where(take, row, found.rows[slot]))
+    sides = found.side.at[slot].set(jnp.where(take, side, found.side[slot]))
+    return RowSet(rows, sides, found.y, K, found.changes, found.going), take
+
+
+def _leave(found: RowSet, slot: Int[Array, ""], wanted: Bool[Array, ""]) -> RowSet:
+    """The set without the row of a slot, where that is wanted."""
+    column = jnp.where(wanted, found.K[slot], 0.0)
+    gone = wanted & (jnp.arange(found.rows.shape[0]) == slot)
+    # In its own row and column, what is left is zero and not rounding.
+    share = jnp.where(gone, 1.0, column / jnp.where(wanted, column[slot], 1.0))
+    K = found.K - share[:, None] * column[None, :]
+    K = K.at[:, slot].set(jnp.where(wanted, 0.0, K[:, slot]))
+    rows = jnp.where(gone, -1, found.rows)
+    side = jnp.where(gone, 0, found.side)
+    y = jnp.where(gone, 0.0, found.y)
+    return RowSet(rows, side, y, K, found.changes, found.going)
+
+
+def pivot(coupling: Coupling, bounds: Bounds, start: RowSet) -> RowSet:
+    """Single changes of the set until no row is violated and no multiplier has the wrong sign."""
+    H = coupling.gram
+    most = most_changes(coupling.slots)
+
+    def change(found: RowSet) -> RowSet:
+        rows = found.rows
+        side = found.side
+        y = found.y
+        places = jnp.where(side != 0, rows, H.shape[0])
+        off = bounds.off(rows, side)
+        target = found.K @ off
+        if coupling.uneven:
+            # What the updates of K have lost is made up for.
+            values = H @ jnp.zeros(H.shape[0], off.dtype).at[places].set(target, mode="drop")
+            target = target + found.K @ jnp.where(side != 0, off - values[rows], 0.0)
+        wrong = side * target < 0
+        blocked = jnp.any(wrong)
+        # On the way to the set's own multipliers the first that reaches zero leaves.
+        ratio = jnp.where(wrong, y / jnp.where(wrong, y - target, 1.0), jnp.inf)
+        y = jnp.where(blocked, y + jnp.minimum(jnp.min(ratio), 1.0) * (target - y), target)
+        # Once all have their sign, the row enters that is violated most in the norm of the dual.
+        s = bounds.g - H @ jnp.zeros(H.shape[0], y.dtype).at[places].set(y, mode="drop")
+        outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / coupling.root, 0.0)
+        outside = outside.at[places].set(0.0, mode="drop")
+        row = jnp.argmax(outside).astype(jnp.int32)
+        enters = ~blocked & (outside[row] > 0)
+        sign = jnp.where(s[row] > bounds.u[row], 1, -1).astype(jnp.int32)
+        w, rest = _solve_column(H, found, row)
+        # A row that depends on the set takes the place of another: on this way s stays as it is, until one leaves.
+        full = jnp.all(side != 0)
+        dependent = enters & ((rest <= DEPENDENT * H[row, row]) | full)
+        way = -w * sign
+        # Not those that only rounding moves.
+        falls = side * way < -DEPENDENT * jnp.max(jnp.abs(way))
+        limit = jnp.where(falls, y / jnp.where(falls, -way, 1.0), jnp.inf)
+        stuck = dependent & ~jnp.any(falls)
+        length = jnp.where(dependent & ~stuck, jnp.min(limit), 0.0)
+        found = eqx.tree_at(lambda f: f.y, found, y + jnp.where(dependent & ~stuck, length * way, 0.0))
+        leaves = blocked | (dependent & ~stuck)
+        found = _leave(found, jnp.where(blocked, jnp.argmin(ratio), jnp.argmin(limit)), leaves)
+        slot = jnp.argmin(jnp.abs(found.side))
+        found, entered = _enter(H, found, slot, row, sign, enters & ~stuck)
+        y = found.y.at[slot].set(jnp.where(entered, jnp.where(dependent, length, 0.0) * sign, found.y[slot]))
+        going = blocked | entered
+        return RowSet(found.rows, found.side, y, found.K, found.changes + going, going)
+
+    return jax.lax.while_loop(lambda s: s.going & (s.changes < most), change, start)
