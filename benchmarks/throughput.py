@@ -8,7 +8,7 @@ matrix products, measured in the same run: the least that such steps need, one n
 (`/ solves`), and all products of a step as dense ones, that and those with A and A' (`/ all`; longstep takes A's from
 its few entries). The rate of the former stands beside that of one large square product, the measured peak. On CPUs a
 loop over the osqp package (same number of steps, one workspace) stands beside it, where osqp is installed. Schedules
-are step-varying, as learned ones are: every step has its own factor.
+are step-varying, as learned ones are: every step has its own factor. Rows are of OSQP's form, then of the condensed.
 """
 
 import argparse
@@ -26,10 +26,18 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep.algorithms.condensed import Condensed  # noqa: E402
 from longstep.engine import jitted  # noqa: E402
 from longstep.research.experiments import quadcopter  # noqa: E402
 
-KINDS = {"float64": ("float64", None), "float32": ("float32", None), "float64, float32 factors": ("float64", "float32")}
+# By name: the algorithm, the precision, and that of the factors where it is another.
+KINDS = {
+    "float64": (ls.OSQP(), "float64", None),
+    "float32": (ls.OSQP(), "float32", None),
+    "float64, float32 factors": (ls.OSQP(), "float64", "float32"),
+    "condensed, float64": (Condensed(), "float64", None),
+    "condensed, float32": (Condensed(), "float32", None),
+}
 
 
 def best_of(function, repeats):
@@ -41,12 +49,16 @@ def best_of(function, repeats):
     return min(times)
 
 
-def solver_of(dtype, factors, steps):
+def solver_of(algorithm, dtype, factors, steps):
     """Every step has a factor of its own, as after learning."""
     rho = np.geomspace(0.5, 5.0, steps)
-    varying = {"sigma": np.full(steps, 1e-3), "rho_eq": 50 * rho, "rho_ineq": rho, "alpha": np.full(steps, 1.6)}
-    schedule = ls.Schedule(varying, {"sigma": 1e-3, "rho_eq": 50.0, "rho_ineq": 1.0, "alpha": 1.6})
-    return ls.Solver(quadcopter.family(dtype=dtype), schedule, factors=factors)
+    steady = {"sigma": 1e-3, "rho_eq": 50.0, "rho_ineq": 1.0, "rho": 1.0, "alpha": 1.6}
+    varying = {name: np.full(steps, value) for name, value in steady.items()}
+    varying |= {"rho_eq": 50 * rho, "rho_ineq": rho, "rho": rho}
+    family = quadcopter.family(dtype=dtype)
+    names = [h.name for h in algorithm.hyperparameters(family)]
+    schedule = ls.Schedule({name: varying[name] for name in names}, {name: steady[name] for name in names})
+    return ls.Solver(family, schedule, algorithm=algorithm, factors=factors)
 
 
 def on_device(solver, parameters, steps):
@@ -114,15 +126,16 @@ def osqp_loop(parameters, steps):
 
 def measure(kind, batches, steps):
     """A row for each batch size."""
-    dtype, factors = KINDS[kind]
-    family, solver, rows = quadcopter.family(dtype=dtype), solver_of(dtype, factors, steps), []
+    algorithm, dtype, factors = KINDS[kind]
+    solver, rows = solver_of(algorithm, dtype, factors, steps), []
+    operator = solver.algorithm.operator(solver._working, solver.plan.at(0)[0])
     for count in batches:
         parameters = quadcopter.sample_many(count, seed=0)
         assert (solver.solve_batch(parameters, steps=steps).iterations == steps).all()
         repeats = 5 if count >= 1000 else 20
         host = best_of(lambda parameters=parameters: solver.solve_batch(parameters, steps=steps).x, repeats)
         device = on_device(solver, parameters, steps)
-        n, m = family.n, family.m
+        n, m = operator.n, operator.weights.size
         bare, every = (products(n, rows_of_A, count, steps, factors or dtype) for rows_of_A in (0, m))
         times = {"host": host, "device": device, "bare": bare, "all_products": every}
         rows.append({"kind": kind, "batch": count, **times, "rate": 2 * n**2 * count * steps / bare})
