@@ -25,8 +25,10 @@ FOLDER = Path(module.__file__).parent
 def other(recipe, name):
     """The recipe with another value of a field."""
     value = getattr(recipe, name)
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool):
         return replace(recipe, **{name: not value})
+    if value is None:
+        return replace(recipe, **{name: 3})
     if isinstance(value, tuple):
         return replace(recipe, **{name: (value[0] / 2 if isinstance(value[0], float) else value[0] + 1, *value[1:])})
     return replace(recipe, **{name: value + 1 if isinstance(value, int) else 0.8 * value + 0.15})

@@ -108,7 +108,7 @@ class _Buffers(ctypes.Structure):
     )
 
 
-class _Error(ctypes.Structure):
+class _Failure(ctypes.Structure):
     _fields_ = (
         ("struct_size", ctypes.c_size_t),
         ("extension", ctypes.c_void_p),
@@ -124,7 +124,7 @@ class _Interface(ctypes.Structure):
         ("extension", ctypes.c_void_p),
         ("version", _Version),
         ("internal", ctypes.c_void_p),
-        ("make_error", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Error))),
+        ("make_error", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Failure))),
     )
 
 
@@ -181,7 +181,7 @@ def _handle(pointer) -> int | None:
         _functions[int(number)](inputs, _view(frame.results.buffers[0].contents))
     except BaseException as error:  # whatever it is, it must not pass through C
         text = f"{type(error).__name__}: {error}".encode()
-        failed = _Error(ctypes.sizeof(_Error), None, text, _INTERNAL)
+        failed = _Failure(ctypes.sizeof(_Failure), None, text, _INTERNAL)
         return frame.interface.contents.make_error(ctypes.byref(failed))
     return None
 
