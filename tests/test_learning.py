@@ -18,13 +18,14 @@ from longstep._util.memory import available
 from longstep.certificates.certificate import least_validation
 from longstep.certificates.sample import quantile_bounds
 from longstep.data import references as reference
+from longstep.data.division import divide_samples, share_samples
 from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
 from longstep.errors import CertificateError
 from longstep.families.base import check_convex
 from longstep.families.parameter_range import Seen
-from longstep.learning import _parameters, _referenced, _shared
+from longstep.learning import _referenced
 
 from .helpers import random_qp
 
@@ -104,7 +105,7 @@ def test_named_and_stacked_parameters_are_the_same(learned):
 def test_past_data_keep_their_order_and_have_no_certificate(problem):
     model, values = ls.from_cvxpy(problem), past(30)
     x = model.stack(values)
-    splits, _ = _parameters(model.family, x, None, None, 0)
+    splits, _ = divide_samples(model.family, x, None, None, 0)
     np.testing.assert_array_equal(splits["train"], x[:24])
     np.testing.assert_array_equal(splits["test"], x[24:])
     _, report = ls.learn(model, values, sizes={"train": 4}, **QUICK)
@@ -187,7 +188,7 @@ def test_options_of_a_problem_are_not_a_familys():
 @pytest.mark.parametrize("iid", [False, True])
 @pytest.mark.parametrize("count", [4, 5, 7, 30, 1000, 5000])
 def test_all_samples_are_used_once(count, iid):
-    parts, _ = _shared(count, 100, {}, iid)
+    parts, _ = share_samples(count, 100, {}, iid)
     assert sum(parts.values()) <= count
     assert min(parts.values()) >= 1
     assert ("validation" in parts) <= iid
@@ -260,7 +261,7 @@ def test_smooth_families_with_parameters_of_several_parts_know_what_they_saw():
     family = ls.Smooth(lambda z, x: 0.5 * x["b"] * ((z - x["a"]) ** 2).sum(), n=3, lipschitz=2.0, strong_convexity=1.0)
     rng = np.random.default_rng(0)
     parameters = {"train": {"a": rng.normal(size=(6, 3)), "b": rng.uniform(1, 2, size=6)}}
-    data = ls.Dataset.from_parameters(family, parameters, references=["train"], cache=False, progress=False)
+    data = ls.Dataset.fromdivide_samples(family, parameters, references=["train"], cache=False, progress=False)
     training = ls.train(family, data, horizon=1, block=1, cache=False, progress=False)
     solver = ls.Solver(family, training)
     batch = solver.solve_batch({"a": np.array([[0.0, 0, 0], [0, 100, 0], [0, 0, 0]]), "b": np.array([1.5, 1.5, 50])})
@@ -291,13 +292,13 @@ def test_independent_samples_are_never_left_out():
     hard = rng.random(2500) < 0.4
     samples = np.where(hard[:, None], 7.0, rng.normal(size=(2500, 2)))
     family = ls.Quadratic(np.diag([1.0, 4.0]), parameter=ls.Affine(q=np.eye(2)))
-    splits, notes = _parameters(family, samples, None, True, 0)
+    splits, notes = divide_samples(family, samples, None, True, 0)
     assert sum(len(values) for values in splits.values()) == 2500
     assert np.mean(splits["validation"][:, 0] == 7.0) == pytest.approx(0.4, abs=0.05)
     assert notes == []
-    data = ls.Dataset.from_parameters(family, splits, iid=True, references=False)
+    data = ls.Dataset.fromdivide_samples(family, splits, iid=True, references=False)
     with pytest.raises(ValueError, match="take out nothing and say iid=True"):
-        ls.Dataset.from_parameters(family, splits, references=False)
+        ls.Dataset.fromdivide_samples(family, splits, references=False)
     solver = ls.Solver(family, step=0.1)
     solver.record = {"instance_hashes": data.train.instance_hashes()}
     found = ls.certify(solver, data.validation, 10, metric="residual")
@@ -307,7 +308,7 @@ def test_independent_samples_are_never_left_out():
     with pytest.raises(CertificateError, match="To leave out just these would not do"):
         ls.certify(solver, replace(data.validation, independent=False), 10, metric="residual")
     # Past data in their order lose their repetitions, which are told.
-    splits, notes = _parameters(family, samples, None, None, 0)
+    splits, notes = divide_samples(family, samples, None, None, 0)
     assert sum(len(values) for values in splits.values()) <= 1 + np.sum(~hard)
     assert "repeat others: left out" in notes[0]
 

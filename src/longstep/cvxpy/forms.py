@@ -13,6 +13,9 @@ from ..linalg.matrix import to_csr
 from .program import Parametric
 from .rows import Rows
 
+# Numbers that differ by less, absolutely and relatively, are those of two machines.
+_SAME = 1e-9
+
 
 def make_qp(
     data: Parametric, S: sp.csc_array, *, layout: Layout, equilibrate: bool, dtype: DTypeLike
@@ -80,17 +83,24 @@ def are_same(first: Family, second: Family) -> bool:
         return True
     ours = _collect_numbers(first)
     theirs = _collect_numbers(second)
-    return ours.keys() == theirs.keys() and all(
-        ours[k].shape == theirs[k].shape and np.allclose(ours[k], theirs[k], rtol=1e-9, atol=1e-9) for k in ours
-    )
+    return ours.keys() == theirs.keys() and all(_are_close(ours[name], theirs[name]) for name in ours)
 
 
-def _collect_numbers(family: QP | Conic) -> dict[str, np.ndarray]:
-    """Return everything that defines a family of matrices, by name."""
-    found = {"P": family.P.toarray(), "A": family.A.toarray()}
+def _collect_numbers(family: QP | Conic) -> dict[str, np.ndarray | sp.csr_array]:
+    """Return everything that defines a family of matrices, by name; large matrices stay sparse."""
+    found: dict[str, np.ndarray | sp.csr_array] = {"P": family.P, "A": family.A}
     found |= {name: value for name, value in family.host.values.items() if value is not None}
     if family.parameter is not None:
-        found |= {f"map of {name}": M.toarray() for name, M in family.parameter.matrices.items()}
+        found |= {f"map of {name}": to_csr(M) for name, M in family.parameter.matrices.items()}
     if isinstance(family, Conic):
         found |= {f"cone {name}": np.array(sizes, float) for name, sizes in family.cones.to_json().items()}
     return found
+
+
+def _are_close(first: np.ndarray | sp.csr_array, second: np.ndarray | sp.csr_array) -> bool:
+    """Tell whether numbers are the same up to some of their last bits."""
+    if first.shape != second.shape:
+        return False
+    if isinstance(first, np.ndarray):
+        return np.allclose(first, second, rtol=_SAME, atol=_SAME)
+    return not (abs(first - second) > _SAME * (1 + abs(second).max())).nnz

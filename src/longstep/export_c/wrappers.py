@@ -63,9 +63,7 @@ def _describe_rust(code: Code) -> dict[str, object]:
     changes = ""
     no_changes = ""
     if problem.finish is not None:
-        changes = (
-            "    /// Changes of the active set until the point was exact; −1: it need not be.\n    pub changes: i32,\n"
-        )
+        changes = _CHANGES
         no_changes = "        changes: 0,\n"
     fields = _list_fields(problem)
     return {

@@ -7,6 +7,7 @@ its arguments on the device again, from a thread on which the device may be wait
 """
 
 import ctypes
+import functools
 import itertools
 import math
 import weakref
@@ -160,6 +161,7 @@ def _answer(frame: _Frame) -> None:
     asked.traits = 0
 
 
+@functools.cache
 def _minor() -> int:
     """Return the minor version of the interface that the installed jaxlib has, from its header."""
     with open(f"{jax.ffi.include_dir()}/xla/ffi/api/c_api.h", encoding="utf-8") as header:
@@ -193,6 +195,8 @@ def _register_target() -> None:
     """Make the handler known to XLA, once."""
     if _registered:
         return
+    # Nothing may fail in the handler's first call, which asks for it.
+    _minor()
     address = ctypes.cast(_handle, ctypes.c_void_p).value
     jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(address), platform="cpu")
     _registered.add(_TARGET)
