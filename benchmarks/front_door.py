@@ -224,12 +224,15 @@ def in_c(solver: ls.Solver, parameters: Any) -> float | None:
     return float(np.median(times[5:]))
 
 
-def measured(name: str, train: int, test: int, seed: int) -> dict[str, Any]:
-    """Learn one family and test it."""
-    problem, draw = FAMILIES[name]()
+def draw_past(draw: Callable[[np.random.Generator], dict[str, Any]], count: int, seed: int) -> dict[str, np.ndarray]:
+    """Return so many parameters, by name."""
     rng = np.random.default_rng(seed)
-    drawn = [draw(rng) for _ in range(train + test)]
-    past = {key: np.stack([np.asarray(values[key]) for values in drawn]) for key in drawn[0]}
+    drawn = [draw(rng) for _ in range(count)]
+    return {key: np.stack([np.asarray(values[key]) for values in drawn]) for key in drawn[0]}
+
+
+def measure_family(problem: cp.Problem, past: dict[str, np.ndarray], train: int, test: int) -> dict[str, Any]:
+    """Learn one family from the first of its past parameters and test it on those after them."""
     solver, report = ls.learn(problem, past, sizes={"train": train, "test": test}, cache=False, progress=False)
     assert report.costs is not None
     rows = [row.to_json() for row in report.costs.rows if row.eps == EPS]
@@ -246,7 +249,7 @@ def measured(name: str, train: int, test: int, seed: int) -> dict[str, Any]:
     }
 
 
-def table(known: dict[str, Any]) -> Table:
+def tabulate(known: dict[str, Any]) -> Table:
     """A row for every method of every family."""
     columns = ("family", "size", "method", "median", "95%", "worst", "unsolved", "exact", "µs", "learned in")
     rows: list[tuple[str, ...]] = []
@@ -280,12 +283,14 @@ def main() -> None:
     for name in options.names or FAMILIES:
         key = f"{name}/{options.train}/{options.test}/{options.seed}"
         if key not in known:
-            known[key] = measured(name, options.train, options.test, options.seed)
+            problem, draw = FAMILIES[name]()
+            past = draw_past(draw, options.train + options.test, options.seed)
+            known[key] = measure_family(problem, past, options.train, options.test)
             PATH.write_text(json.dumps(known, indent=1))
         asked[name] = known[key]
         print(f"{name}: {known[key]['verdict']}", flush=True)
-    print(table(asked).text())
-    print(table(asked).markdown())
+    print(tabulate(asked).text())
+    print(tabulate(asked).markdown())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Solver: a family, an algorithm and a schedule, with every factorization made in advance."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from .engine.solution import INFEASIBLE, Ended, Solution, Status, join_pieces, m
 from .engine.start import LearnedStart, Predictor, check_start, read_start
 from .engine.stopping import Limits
 from .engine.traced import TracedSolve, make_traced
-from .engine.walk import Attempts, walk
+from .engine.walk import Attempts, Rehearsal, rehearse, walk
 from .export_c import CompiledSolver, compile_solver
 from .families.base import Family
 from .families.parameter_range import Seen
@@ -333,6 +333,20 @@ class Solver:
         parts = batching.run(one, [(index, 1) for index in range(self._count(parameters))])
         return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
+    def rehearse(self, parameters: Any, marks: Iterable[int], eps: float) -> Rehearsal:
+        """Take a batch to each of these numbers of steps, as a solve to `eps` would, to try the finish there."""
+        parameters = self.family.vectors(parameters)
+        count = self._count(parameters)
+        _, width = batching.divide(count, count)[0]
+        padded = np.minimum(np.arange(width), count - 1)
+        encoded = self._encode(self._select(parameters, padded))
+        limits = self._limits(eps, eps, None, 5)
+        return rehearse(self._key, self._leaves, encoded, self._predict(encoded), limits, marks)
+
+    def make_finisher(self, proximal: float) -> Finisher:
+        """Make what tries to finish, with this proximal term where P is singular."""
+        return Finisher(self._working, proximal)
+
     def seconds(self, parameters: Any, count: int) -> np.ndarray:
         """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
         self.solve_batch(parameters, steps=count)  # compiles
@@ -411,10 +425,10 @@ class Solver:
             return 1
         return batching.chunk(self.family.n + 2 * self.family.m, self.family.dtype.itemsize)
 
-    def _make_finisher(self) -> Finisher:
+    def _keep_finisher(self) -> Finisher:
         """What tries to finish; made once for a proximal term."""
         if self._finisher is None or self._finisher.proximal != self.proximal:
-            self._finisher = Finisher(self._working, self.proximal)
+            self._finisher = self.make_finisher(self.proximal)
         return self._finisher
 
     @functools.cached_property
@@ -422,14 +436,13 @@ class Solver:
         return batching.everywhere(self._leaves)
 
     @functools.cached_property
-    def _predictor(self) -> Predictor:
+    def _predict(self) -> Callable[[Any], Point | None]:
+        """Where instances without a warm start begin; None is zero. Made when it is asked for: what is made while JAX
+        traces cannot be kept."""
+        if self.start is None:
+            return lambda encoded: None
         assert isinstance(self.family, QP)
-        assert self.start is not None
         return Predictor(self.family, self.start)
-
-    def _predict(self, encoded: Any) -> Point | None:
-        """Where instances without a warm start begin; None is zero."""
-        return None if self.start is None else self._predictor(encoded)
 
     def _first(self, start: Point | None) -> int:
         return 0 if start is None or self.schedule.warm else len(self.schedule)
@@ -454,7 +467,7 @@ class Solver:
         elif clock.limit is None and self.finish is None:
             progress, point = jitted.solve_until(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            attempts = None if self.finish is None else Attempts(self._make_finisher(), self.finish, is_warm)
+            attempts = None if self.finish is None else Attempts(self._keep_finisher(), self.finish, is_warm)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extract_best(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter

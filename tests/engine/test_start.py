@@ -206,3 +206,12 @@ def test_functions_begin_there_too(solver):
     fresh = np.random.default_rng(8).uniform(-1, 1, (6, 2)) * [2.0, 0.6]
     found = jax.vmap(solver.function(steps=2))(fresh)
     np.testing.assert_allclose(found.x, solver.solve_batch(fresh, steps=2).x, atol=1e-12)
+
+
+def test_a_function_may_be_the_first_that_needs_the_start(solver, tmp_path):
+    solver.save(tmp_path / "solver.longstep")
+    loaded = ls.Solver.load(tmp_path / "solver.longstep")
+    fresh = np.random.default_rng(8).uniform(-1, 1, (6, 2)) * [2.0, 0.6]
+    found = jax.vmap(loaded.function(steps=2))(fresh)
+    # What was made while JAX traced would be of no use here.
+    np.testing.assert_allclose(found.x, loaded.solve_batch(fresh, steps=2).x, atol=1e-12)

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -17,13 +17,23 @@ TreeT = TypeVar("TreeT")
 # On one CPU pieces that fit the cache beat one wide product; accelerators want width.
 _ON_CPU = 512
 _ON_ACCELERATORS = 100_000
+# Pieces up to this width have few shapes, and batches of up to so many such pieces one: it takes seconds to compile.
+_NARROW = 64
+_FEW = 4
 # A run holds so many copies of its state: the present, previous and best one, the safeguard's, and work space.
 _COPIES = 12
 
 
 def workers() -> int:
     """How many pieces of a batch run side by side: as many as there are cores where one CPU is the only device."""
-    return (os.cpu_count() or 1) if _one_cpu() else 1
+    return count_cores() if _one_cpu() else 1
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def chunk(numbers: int, itemsize: int) -> int:
@@ -38,17 +48,29 @@ def chunk(numbers: int, itemsize: int) -> int:
 def divide(count: int, largest: int) -> list[tuple[int, int]]:
     """(start, width) of the equal pieces of a batch, none wider than `largest` but for rounding.
 
-    All have one shape, and widths are rounded up so that few shapes are compiled, and to what the devices divide.
+    All have one shape, and few shapes are compiled: up to _NARROW instances widths are powers of two, a few times as
+    many are pieces of that width, and others are rounded up to what the devices divide.
     """
     side_by_side = workers()
     devices = len(jax.devices())
     number = -(-count // largest)
-    if count >= 128:
+    if count >= 2 * _NARROW:
         number = -(-number // side_by_side) * side_by_side
     width = -(-count // number)
-    width = 1 << (width - 1).bit_length() if width <= 64 else -(-width // 4) * 4
+    if width <= _NARROW:
+        width = 1 << (width - 1).bit_length()
+    elif _one_cpu() and count <= _FEW * _NARROW:
+        width = _NARROW
+    else:
+        width = -(-width // 4) * 4
     width = -(-width // devices) * devices
     return [(start, width) for start in range(0, count, width)]
+
+
+def widen(count: int, like: int) -> int:
+    """Return a number of instances, `count` or more, whose pieces have the shape of those of `like` many."""
+    narrow = _one_cpu() and _NARROW < like <= _FEW * _NARROW
+    return -(-count // _NARROW) * _NARROW if narrow else like
 
 
 def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> list[Solved]:
@@ -56,7 +78,14 @@ def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> l
     if workers() == 1 or len(pieces) == 1:
         return [solve(*piece) for piece in pieces]
     # The compiled program releases the interpreter, and pieces that fit the cache beat one wide product.
-    return list(_threads(workers()).map(lambda piece: solve(*piece), pieces))
+    return list(_threads("pieces", workers()).map(lambda piece: solve(*piece), pieces))
+
+
+def run_within(work: Callable[[int], Solved], items: Sequence[int]) -> list[Solved]:
+    """What `work` gives for every item, in order, several at a time; called from a piece or by itself."""
+    if workers() == 1 or len(items) == 1:
+        return [work(item) for item in items]
+    return list(_threads("within", workers()).map(work, items))
 
 
 def spread(arrays: TreeT, axis: int) -> TreeT:
@@ -87,8 +116,8 @@ def everywhere(arrays: TreeT) -> TreeT:
 
 
 @functools.cache
-def _threads(number: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(number, thread_name_prefix="longstep")
+def _threads(name: str, number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number, thread_name_prefix=f"longstep-{name}")
 
 
 def _one_cpu() -> bool:

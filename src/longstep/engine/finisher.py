@@ -14,6 +14,7 @@ from ..families.conic import Conic
 from ..families.point import Point
 from ..families.quadratic_program import QP
 from . import finish, newton
+from .batching import run_within
 from .finish import Outcome
 from .jitted import flatten, seek_exact
 from .newton import Newton
@@ -41,6 +42,10 @@ class Exact:
         pairs = {name: np.where(later.exact, value, self.fields[name]) for name, value in later.fields.items()}
         changes = np.where(later.exact, later.changes, self.changes)
         return Exact(self.exact | later.exact, changes, pairs)
+
+    def cost(self, family: Family) -> np.ndarray:
+        """Return how many steps cost as much as each instance's finish."""
+        return _cost(family, self.changes, self.fields["x"].T, self.fields.get("y", self.fields["x"]).T)
 
     def into(self, ended: dict[str, Any]) -> dict[str, Any]:
         """What a run ended with, these points in the place of its own."""
@@ -92,13 +97,17 @@ def finish_cost(family: Family, solution: Solution) -> np.ndarray:
     A Newton step is a factorization, which is (n + m)/3 products with its factors. A change of an active set costs the
     multipliers of its rows and the values of all inequalities, and so does, by a third, every row that it begins with.
     """
-    changes = np.asarray(solution.changes)
+    return _cost(family, np.asarray(solution.changes), np.asarray(solution.x), np.asarray(solution.y))
+
+
+def _cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """`finish_cost` of points whose coordinates are on the last axis."""
     if isinstance(family, QP):
         kinds = family.host.kinds
         inequality = ~(kinds.equality | kinds.is_free)
-        active = np.count_nonzero(np.asarray(solution.y)[..., inequality], axis=-1)
+        active = np.count_nonzero(y[..., inequality], axis=-1)
     elif isinstance(family, Composite) and has_pieces(family):
-        active = count_support(family, np.asarray(solution.x))
+        active = count_support(family, x)
     else:
         return np.maximum(changes, 0) * (family.n + family.m) / 3
     return np.where(changes < 0, 0.0, changes_cost(family, changes, active))
@@ -161,14 +170,16 @@ class Finisher:
         if running.ndim == 0:
             return _exact(self._seek(encoded, point), limits)
         places = np.flatnonzero(running)
-        parts = []
-        for begin in range(0, places.size, self.width):
+        encoded, point = jax.tree.map(np.asarray, (encoded, point))
+
+        def seek(begin: int) -> tuple[np.ndarray, Exact]:
             # Padded, so that one shape is compiled.
             chosen = places[np.minimum(np.arange(begin, begin + self.width), places.size - 1)]
-            some = jax.tree.map(lambda a: np.take(np.asarray(a), chosen, axis=self.axis), encoded)  # noqa: B023
-            near = jax.tree.map(lambda a: np.take(np.asarray(a), chosen, axis=-1), point)  # noqa: B023
-            found = _exact(self._seek(some, near), limits)
-            parts.append((chosen, found))
+            some = jax.tree.map(lambda a: np.take(a, chosen, axis=self.axis), encoded)
+            near = jax.tree.map(lambda a: np.take(a, chosen, axis=-1), point)
+            return chosen, _exact(self._seek(some, near), limits)
+
+        parts = run_within(seek, range(0, places.size, self.width))
         every = running.size
 
         def spread(of: Callable[[Exact], np.ndarray], blank: Any) -> np.ndarray:

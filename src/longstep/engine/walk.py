@@ -1,5 +1,6 @@
 """A solve with looks between its steps: at the clock, and for the finish at the active sets."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -34,6 +35,35 @@ class Attempts:
     def next(self, k: int) -> int:
         """The time after one at step k."""
         return max(2 * k if self.finisher.eager else k + self.after, self.after, 1)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Instances after some numbers of steps, from where the finish may be tried in many ways: the steps are taken
+    once."""
+
+    encoded: Encoded
+    points: dict[int, Point]
+    limits: Limits
+
+    def finish(self, finisher: Finisher, steps: int, places: np.ndarray) -> Exact:
+        """Return what the finish makes of the instances at these places after so many steps."""
+        point = self.points[steps]
+        tried = np.zeros(point.x.shape[-1], bool)
+        tried[places] = True
+        return finisher(self.encoded, point, tried, self.limits)
+
+
+def rehearse(
+    key: jitted.SolverKey, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits, marks: Iterable[int]
+) -> Rehearsal:
+    """Take instances to each of these numbers of steps."""
+    progress = jitted.begin_solve(key, leaves, encoded, start, limits)
+    points = {}
+    for k in sorted(marks):
+        progress = jitted.advance(key, leaves, encoded, progress, limits, 0, k)
+        points[k] = jitted.extract_current(key, leaves, encoded, progress)
+    return Rehearsal(encoded, points, limits)
 
 
 def walk(

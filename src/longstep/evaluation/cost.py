@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from .._util.plain import Json
 from .._util.text import count_text, seconds_text, tolerance_text
+from ..engine.batching import widen
 from ..engine.finisher import finish_cost
 from ..engine.solution import INFEASIBLE, Solution, Status
 from ..families.base import Family
@@ -26,6 +27,8 @@ MOST_STEPS = 20_000
 _USUAL_STEPS = 4_000
 # The steps after which most instances are done.
 _SOON = 500
+# What takes no longer than this is not cut short.
+_SHORT = 100
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,11 @@ def solver_cost(
     status = np.array(first.status)
     steps = _count_steps(solver, first)
     seconds = first.time
-    # A batch takes as long as its slowest instance: those go on by themselves, from the start. As many as before, some
-    # of them twice: to compile another shape takes longer than that. Sparse families have no batches of several.
+    # A batch takes as long as its slowest instance: those go on by themselves, from the start. Some of them twice: to
+    # compile another shape takes longer than that. Sparse families have no batches of several.
     left = np.flatnonzero(status == Status.ITERATION_LIMIT)
     if left.size and most > _SOON:
-        again = left if solver.family.sparse else np.resize(left, status.size)
+        again = left if solver.family.sparse else np.resize(left, widen(left.size, status.size))
         some = solver.family.select(parameters, again)
         rest = solver.solve_batch(some, eps_abs=eps, eps_rel=eps, max_iter=most)
         status[again] = rest.status
@@ -259,21 +262,26 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
         return 0
     family = candidates[0].family
     tolerances = list_tolerances(family)
-    most = [most_steps(family) for _ in tolerances]
-    costs = []
-    for solver in candidates:
-        found = [solver_cost("", solver, parameters, eps, most=m) for eps, m in zip(tolerances, most, strict=True)]
-        costs.append(found)
-        if family.sparse:
-            most = [_wait_at_most(cost, m) for cost, m in zip(found, most, strict=True)]
-    solved = [np.logical_or.reduce([cost.done for cost in column]) for column in zip(*costs, strict=True)]
-    good = [i for i, found in enumerate(costs) if all((c.done >= s).all() for c, s in zip(found, solved, strict=True))]
+    most = {eps: most_steps(family) for eps in tolerances}
+    costs: dict[int, list[Cost]] = {}
+    for number, solver in enumerate(candidates):
+        found: list[Cost] = []
+        for eps in tolerances:
+            found.append(solver_cost("", solver, parameters, eps, most=most[eps]))
+            if most[eps] < most_steps(family) and found[-1].unsolved:
+                # Another has solved all of them in half the time.
+                break
+        else:
+            costs[number] = found
+            most = {cost.eps: _wait_at_most(cost, most[cost.eps]) for cost in found}
+    solved = [np.logical_or.reduce([cost.done for cost in column]) for column in zip(*costs.values(), strict=True)]
+    good = [i for i, found in costs.items() if all((c.done >= s).all() for c, s in zip(found, solved, strict=True))]
     # Where each fails somewhere, the one that leaves the fewest.
-    least = min(sum(cost.unsolved for cost in c) for c in costs)
-    good = good or [i for i, c in enumerate(costs) if sum(cost.unsolved for cost in c) == least]
+    least = min(sum(cost.unsolved for cost in found) for found in costs.values())
+    good = good or [i for i, found in costs.items() if sum(cost.unsolved for cost in found) == least]
     return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]])))
 
 
 def _wait_at_most(cost: Cost, most: int) -> int:
     """Return for how many steps another candidate is worth waiting: twice as many as this one took."""
-    return min(most, 2 * max(int(cost.steps.max()), _SOON)) if cost.done.all() else most
+    return min(most, 2 * max(int(cost.steps.max()), _SHORT)) if cost.done.all() else most

@@ -27,6 +27,8 @@ AnyArray: TypeAlias = Array | np.ndarray
 _GATHER_COST = 6
 # Rows with more entries than this go to a dense block: the gathers are unrolled, so the code grows with them.
 _MAX_GATHERS = 16
+# Up to so many entries a matrix is dense: its products take a microsecond, and gathers a second to compile.
+_SMALL = 20_000
 
 
 def along(v: Float[Array, " n"], x: Float[AnyArray, "rows *N"]) -> Float[Array, "n *one"]:
@@ -294,7 +296,7 @@ def make_matrix(matrix: ArrayLike2D, dtype) -> Matrix:
     m, n = csr.shape
     forward, cost = _rows(csr, dtype)
     backward, cost_back = _rows(sp.csr_array(csr.T), dtype)
-    if cost + cost_back < 2 * m * n:
+    if m * n > _SMALL and cost + cost_back < 2 * m * n:
         return SparseMatrix(forward, backward)
     return DenseMatrix(jnp.asarray(csr.toarray(), dtype))
 

@@ -132,9 +132,12 @@ class Recipe:
     start_steps: Count = 30
 
     # ── The finish ──
-    # It is tried after so many steps, on so many instances at most; only where it succeeds on this share of them.
+    # It is tried after so many steps, first on some instances, then on more, at most on so many; only where it succeeds
+    # on this share of them.
     finish_marks: tuple[Size, ...] = (0, 1, 3, 5, 10, 15, 20, 30, 50)
-    finish_instances: Count = 100
+    finish_trial: Count = 8
+    finish_few: Count = 32
+    finish_instances: Count = 64
     finish_share: Share = 0.9
     # Proximal terms that are tried where P is singular, as parts of its largest eigenvalue, the usual one first; of
     # those with which as many instances are exact another is taken where it costs less than this part.
