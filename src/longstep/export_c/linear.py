@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 
 from ..linalg.systems import refinements_for
 from . import emit
+from .augmented import AugmentedForm, measure_error
 from .factors import Piece, factorize_blocks, solve_error
 from .ordering import LANES, Blocks, choose_method
 from .problem import Problem
@@ -26,6 +27,8 @@ class Linear:
     by_system: bool = False
     # Whether the right-hand side need not be kept for that.
     alone: bool = False
+    # The numbers that `solve` works with, where it needs more room than for its argument.
+    room: int = 0
 
     @property
     def spare(self) -> bool:
@@ -39,6 +42,9 @@ def factor_system(problem: Problem, method: str, precision: str) -> Linear:
     if problem.fixed is not None:
         others += problem.fixed.nnz
     by_system = problem.cones is None and problem.P.nnz > others
+    form = _consider_augmented(problem, method, LANES[precision])
+    if form is not None:
+        return dataclasses.replace(_factor_augmented(problem, form, precision), by_system=by_system)
     pattern = problem.pattern()
     if pattern.nnz == problem.n:
         return dataclasses.replace(_invert_diagonal(problem), by_system=by_system)
@@ -53,6 +59,42 @@ def factor_system(problem: Problem, method: str, precision: str) -> Linear:
     # The rule of the solver's own cached inverses.
     refinements = refinements_for(error, problem.tolerance(real.epsilon))
     return dataclasses.replace(system, refinements=refinements, by_system=by_system)
+
+
+def _consider_augmented(problem: Problem, method: str, lanes: int) -> AugmentedForm | None:
+    """Return the augmented form where it was asked for, or where `auto` finds it the cheapest; else None.
+
+    It is looked at where the solver itself has sparse factors.
+    """
+    if method == "augmented":
+        # A matrix that is diagonal is inverted as such, whatever the method.
+        return AugmentedForm.of(problem, lanes) if problem.pattern().nnz > problem.n else None
+    if method != "auto" or not problem.sparse:
+        return None
+    form = AugmentedForm.of(problem, lanes)
+    # A row of A makes a square in A'A, and L has a half of it: no need to look further where that alone costs more.
+    longest = int(np.diff(problem.A.indptr).max(initial=0))
+    if form.cost < longest**2 or form.cost < choose_method(problem.pattern(), method, lanes).cost:
+        return form
+    return None
+
+
+def _factor_augmented(problem: Problem, form: AugmentedForm, precision: str) -> Linear:
+    real = emit.REALS[precision]
+    factors = form.factorize(problem)
+    error = 0.0
+    for g, factor in enumerate(factors):
+        weight = max(1.0, float(problem.weights[g].max(initial=1.0)))
+        error = max(error, measure_error(problem, g, factor, real.dtype) * weight)
+    return Linear(
+        method="augmented",
+        order=form.order,
+        factors=form.pack(factors),
+        code=form.write(),
+        words=f"LDLᵀ of the augmented form, {form.augmented.fill} entries in {len(form.panels.rows)} panels",
+        refinements=refinements_for(error, problem.tolerance(real.epsilon)),
+        room=form.room,
+    )
 
 
 def _invert_diagonal(problem: Problem) -> Linear:

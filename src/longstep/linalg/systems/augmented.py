@@ -150,7 +150,7 @@ class Augmented:
 
 
 class _Products(NamedTuple):
-    """The entries of B'diag(w)B on and above the diagonal: the sum of value·w[factor] of all with one row and column."""
+    """The entries of B'diag(w)B on and above the diagonal: sums of value·w[factor] over one row and column."""
 
     row: Int[np.ndarray, " products"]
     column: Int[np.ndarray, " products"]
