@@ -118,7 +118,10 @@ class CompiledSolver:
 
     def content_hash(self) -> str:
         """Return a SHA-256 of the code: all that the iterates depend on, but for the order in which a compiler adds."""
-        return content_hash("c", self.precision, self.code.files, self.code.values)
+        parts: list[object] = ["c", self.precision, self.code.files]
+        if self.code.apart:
+            parts.append(self.code.values)
+        return content_hash(*parts)
 
     def run(self, parameters: PyTree, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
         """Return the residuals and objectives of `solve(…, steps=k)` for k = 0, 1, …, `count`, as `Solver.run` does.
