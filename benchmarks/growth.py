@@ -3,14 +3,17 @@
     python benchmarks/growth.py --sizes 1000 10000 --families portfolio mpc mesh
 
 For each: seconds of making the family, of `learn` (20 instances, 30 steps, and what it keeps) and the peak of memory;
-then instances one by one to 1e-4 with that solver, with the defaults and with OSQP (adaptive, set up once): iterations
-and ms at the median, 95% and worst, and how many stay unsolved; and the same instances as a batch. Each case is a
-process of its own, so that peaks are its own.
+then instances one by one to 1e-4 with that solver, with the defaults and with OSQP (adaptive, set up once, and warm:
+it goes on from the last instance): iterations and ms at the median, 95% and worst, and how many stay unsolved; and the
+same instances as a batch. Both solvers as C too: seconds of `compile`, bytes, and µs of a step. C and OSQP take turns
+on one core, and the least of some times of their thread counts. Each case is a process of its own, so that peaks are
+its own.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -21,8 +24,10 @@ import osqp
 import scipy.sparse as sp
 
 import longstep as ls
+from longstep.export_c import CompiledSolver
 
 EPS = 1e-4
+REPEATS = 5
 Sampler = Callable[[np.random.Generator], np.ndarray]
 
 
@@ -120,33 +125,75 @@ def describe(steps: np.ndarray, seconds: np.ndarray, done: np.ndarray) -> dict[s
     return {"steps": spread(steps), "ms": spread(1e3 * seconds), "unsolved": int((~done).sum())}
 
 
-def solve_each(solver: ls.Solver, parameters: np.ndarray, most: int) -> dict[str, object]:
-    """One instance after the other with a solver of ours."""
+def solve_each(solver: ls.Solver | CompiledSolver, parameters: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
+    """Iterations, seconds and success, one instance after the other with a solver of ours."""
     solver.solve(parameters[0], eps_abs=EPS, eps_rel=EPS, max_iter=1)
+    # What is in C runs on this thread, and others' work on its core does not count.
+    clock = time.thread_time if isinstance(solver, CompiledSolver) else time.perf_counter
     found = []
     for parameter in parameters:
-        begin = time.perf_counter()
+        begin = clock()
         solution = solver.solve(parameter, eps_abs=EPS, eps_rel=EPS, max_iter=most)
-        found.append((solution.iterations, time.perf_counter() - begin, solution.solved))
-    return describe(*(np.array(column) for column in zip(*found, strict=True)))
+        found.append((solution.iterations, clock() - begin, solution.solved))
+    return tuple(np.array(column) for column in zip(*found, strict=True))
 
 
-def solve_osqp(family: ls.QP, parameters: np.ndarray, most: int) -> dict[str, object]:
-    """One instance after the other with the package as it comes, set up once."""
+def compile_timed(solver: ls.Solver) -> tuple[CompiledSolver, dict[str, object]]:
+    """The solver in C, and what that takes."""
+    begin = time.perf_counter()
+    compiled = CompiledSolver(solver, "double", "auto", cache=False)
+    seconds = round(time.perf_counter() - begin, 1)
+    code = compiled.code
+    return compiled, {"compile": seconds, "rom": code.rom, "ram": code.ram, "method": code.linear.words}
+
+
+def time_step(compiled: CompiledSolver, parameter: np.ndarray) -> float:
+    """The least µs of a step, of runs of 100."""
+    each = []
+    for _ in range(REPEATS):
+        begin = time.thread_time()
+        compiled.solve(parameter, steps=100)
+        each.append((time.thread_time() - begin) / 100 * 1e6)
+    return round(min(each), 1)
+
+
+def compare_on_one_core(
+    compiled: dict[str, CompiledSolver], family: ls.QP, parameters: np.ndarray, most: int
+) -> dict[str, dict[str, object]]:
+    """Solvers in C and the package in turns, on one core: the least time of each instance."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    found: dict[str, list[tuple[np.ndarray, ...]]] = {}
+    try:
+        for _ in range(REPEATS):
+            for name, solver in compiled.items():
+                found.setdefault(name, []).append(solve_each(solver, parameters, most))
+            found.setdefault("osqp", []).append(solve_osqp(family, parameters, most))
+        steps = {name: {"us": time_step(solver, parameters[0])} for name, solver in compiled.items()}
+    finally:
+        os.sched_setaffinity(0, cores)
+    rows = {}
+    for name, runs in found.items():
+        iterations, _, done = runs[-1]
+        least = np.min([seconds for _, seconds, _ in runs], axis=0)
+        rows[name] = describe(iterations, least, done) | steps.get(name, {})
+    return rows
+
+
+def solve_osqp(family: ls.QP, parameters: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
+    """Iterations, seconds and success, one instance after the other with the package as it comes, set up once."""
     data = {name: np.ascontiguousarray(values) for name, values in family.data(parameters).items()}
     package = osqp.OSQP()
     P, A = sp.csc_matrix(sp.triu(family.P)), sp.csc_matrix(family.A)
     first = {name: values[0] for name, values in data.items()}
-    begin = time.perf_counter()
     package.setup(P, A=A, **first, eps_abs=EPS, eps_rel=EPS, max_iter=most, verbose=False)
-    made = time.perf_counter() - begin
     found = []
     for k in range(len(parameters)):
         package.update(**{name: values[k] for name, values in data.items()})
-        begin = time.perf_counter()
+        begin = time.thread_time()
         info = package.solve().info
-        found.append((info.iter, time.perf_counter() - begin, info.status == "solved"))
-    return describe(*(np.array(column) for column in zip(*found, strict=True))) | {"setup": round(made, 2)}
+        found.append((info.iter, time.thread_time() - begin, info.status == "solved"))
+    return tuple(np.array(column) for column in zip(*found, strict=True))
 
 
 def measure(name: str, n: int, options: argparse.Namespace) -> None:
@@ -159,18 +206,22 @@ def measure(name: str, n: int, options: argparse.Namespace) -> None:
     entries = family.matrices.augmented.fill
     row: dict[str, object] = {"family": name, "n": family.n, "m": family.m, "entries": entries}
     row["making"] = round(time.perf_counter() - begin, 2)
-    sizes = {"train": 20, "test": 10}
-    begin = time.perf_counter()
-    solver, report = ls.learn(family, draw, sizes=sizes, horizon=30, cache=False, progress=False)
-    row["learn"] = round(time.perf_counter() - begin, 1)
-    row["phases"] = {name: round(seconds, 1) for name, seconds in report.timing.items()}
-    row["kept"] = report.training.kept
+    solvers = {"defaults": ls.Solver(family)}
+    if not options.untrained:
+        sizes = {"train": 20, "test": 10}
+        begin = time.perf_counter()
+        solvers["learned"], report = ls.learn(family, draw, sizes=sizes, horizon=30, cache=False, progress=False)
+        row["learn"] = round(time.perf_counter() - begin, 1)
+        row["phases"] = {name: round(seconds, 1) for name, seconds in report.timing.items()}
+        row["kept"] = report.training.kept
     test = np.stack([draw(rng) for _ in range(options.instances)])
-    row["learned"] = solve_each(solver, test, options.most)
-    row["defaults"] = solve_each(ls.Solver(family), test, options.most)
-    row["osqp"] = solve_osqp(family, test, options.most)
+    compiled = {}
+    for kind, solver in solvers.items():
+        row[kind] = describe(*solve_each(solver, test, options.most))
+        compiled[f"{kind}, C"], row[f"{kind}, C: what it takes"] = compile_timed(solver)
+    row |= compare_on_one_core(compiled, family, test, options.most)
     begin = time.perf_counter()
-    solver.solve_batch(test, eps_abs=EPS, eps_rel=EPS, max_iter=options.most)
+    solvers.get("learned", solvers["defaults"]).solve_batch(test, eps_abs=EPS, eps_rel=EPS, max_iter=options.most)
     row["batch"] = round(time.perf_counter() - begin, 2)
     row["GiB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
     print(json.dumps(row), flush=True)
@@ -184,6 +235,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=20, help="unseen instances (default 20)")
     parser.add_argument("--most", type=int, default=4_000, help="steps at most (default 4,000)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--untrained", action="store_true", help="the defaults alone, without minutes of learning")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     for n in options.sizes:

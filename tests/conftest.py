@@ -56,6 +56,16 @@ def room_for_programs():
     make_room()
 
 
+@pytest.fixture
+def sparse_factors(monkeypatch):
+    """All families that are made are taken for large and sparse ones."""
+    from longstep.linalg.systems import augmented, sparse
+
+    monkeypatch.setattr(augmented, "_LEAST", 1)
+    monkeypatch.setattr(augmented, "_SPARSE", 1e9)
+    monkeypatch.setattr(sparse, "_SOLVE", 0.0)
+
+
 @pytest.fixture(scope="session")
 def data_folder():
     """Real images and QPs, beside the checkout or where LONGSTEP_DATA says; tests that need them skip without."""

@@ -107,6 +107,36 @@ def sparse_operator(n=40, m=60):
     return make, form.augmented
 
 
+@pytest.mark.parametrize("shape", ["bounds", "differences", "dense row", "no rows", "empty rows"])
+def test_rows_that_elimination_begins_with_are_joined_to_the_square(shape):
+    rng = np.random.default_rng(6)
+    n = 30
+    half = sp.random_array((n, n), density=0.05, rng=rng, format="csr")
+    P = sp.csr_array(half @ half.T)
+    rows = {
+        "bounds": sp.diags_array(rng.normal(size=n)),
+        "differences": sp.diags_array([1.0, -1.0], offsets=[0, 1], shape=(n - 1, n)),
+        "dense row": sp.vstack([np.ones((1, n)), sp.eye_array(n)]),
+        "no rows": sp.csr_array((0, n)),
+        "empty rows": sp.csr_array((3, n)),
+    }
+    A = sp.csr_array(rows[shape])
+    form = Augmented(P, A)
+    weights = rng.uniform(0.1, 10, A.shape[0])
+    lower, diagonal, order = form.factorize(0.2, weights)
+    L = lower.toarray() + np.eye(form.order)
+    back = np.argsort(order)
+    whole = (L @ np.diag(diagonal) @ L.T)[np.ix_(back, back)]
+    dense = P.toarray() + 0.2 * np.eye(n) + A.T @ np.diag(weights) @ A
+    np.testing.assert_allclose(np.linalg.inv(whole)[:n, :n], np.linalg.inv(dense), atol=1e-10)
+    if shape == "differences":
+        assert n < form.order < n + A.shape[0]
+    else:
+        # A dense row would fill the square.
+        assert form.order == n + (shape == "dense row")
+    assert form.fill < n * (n - 1) / 2
+
+
 def test_factors_that_are_not_kept_any_more_are_made_again(monkeypatch):
     monkeypatch.setattr(augmented, "available", lambda: 0)
     make, form = sparse_operator()
@@ -125,7 +155,7 @@ def test_threads_that_use_a_factor_keep_it_from_the_next_operator(monkeypatch):
     make, form = sparse_operator()
     K = make(jnp.float64(0.1), jnp.ones(60))
     b = np.random.default_rng(4).normal(size=40)
-    right = np.append(b, np.zeros(60))
+    right = np.append(b, np.zeros(form.order - 40))
     with form.borrow(b"first", 0.1, np.ones(60)) as factor, form.borrow(b"second", 5.0, np.full(60, 7.0)):
         np.testing.assert_allclose(factor.solver.solve(right)[:40], np.linalg.solve(K.dense(), b), rtol=1e-9)
     with form.borrow(b"third", 5.0, np.full(60, 7.0)):

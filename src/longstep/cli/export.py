@@ -24,6 +24,7 @@ class Method(StrEnum):
     sparse = "sparse"
     blocks = "blocks"
     inverse = "inverse"
+    augmented = "augmented"
 
 
 class Wrapper(StrEnum):

@@ -7,12 +7,15 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from .._util import storage
 from .._util.hashing import content_hash
 from ..errors import CompilerError, NoCompilerError
 from . import emit
 from .code import Code
-from .kept import describe_machine, is_intact, locate_digest
+from .kept import describe_machine, hash_library, is_intact, locate_digest
+from .library import locate_factors
 from .source import rename_prefix
 
 # NaN and infinities keep their meaning; sums may be taken in any order. GCC's -O3 unrolls the short loops of blocks
@@ -44,22 +47,26 @@ def run_compiler(arguments: list[str], folder: Path) -> None:
 
 
 def build_library(code: Code, cache: "str | Path | bool" = True) -> Path:
-    """Return the path of a code's library, which is built unless it is in the cache."""
+    """Return the path of a code's library, which is built unless it is in the cache; large factors lie beside it."""
     compiler = find_compiler()
     options = [*SAFE, "-std=c99", "-march=native", "-fPIC", "-shared"]
     described = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     files = dict(code.files)
-    files[f"{code.prefix}.c"] += rename_prefix(emit.read_part("batch.c"), code.prefix)
-    key = content_hash(files, compiler, options, described, describe_machine())
+    values = code.values
+    more = emit.read_part("batch.c")
+    if values is not None:
+        more += emit.read_part("apart.c")
+    files[f"{code.prefix}.c"] += rename_prefix(more, code.prefix)
+    key = content_hash(files, compiler, options, described, describe_machine(), values)
     folder = storage.cache_folder(cache, "c")
     kept = None if folder is None else folder / f"{key[:32]}.so"
     if kept is not None and is_intact(kept):
         return kept
     library = _compile(files, [*compiler, *options, f"{code.prefix}.c", "-o", "solver.so", "-lm"])
-    if kept is not None and storage.keep(kept, lambda: _store(kept, library)):
+    if kept is not None and storage.keep(kept, lambda: _store(kept, library, values)):
         return kept
     path = Path(tempfile.mkdtemp(prefix="longstep-")) / "solver.so"
-    path.write_bytes(library)
+    _store(path, library, values)
     return path
 
 
@@ -71,6 +78,8 @@ def _compile(files: dict[str, str], command: list[str]) -> bytes:
         return (Path(scratch) / "solver.so").read_bytes()
 
 
-def _store(path: Path, library: bytes) -> None:
+def _store(path: Path, library: bytes, values: np.ndarray | None) -> None:
+    if values is not None:
+        storage.write_bytes(locate_factors(path), values.tobytes())
     storage.write_bytes(path, library)
-    storage.write_bytes(locate_digest(path), content_hash(library).encode())
+    storage.write_bytes(locate_digest(path), hash_library(path).encode())

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import scipy.sparse as sp
 from typing_extensions import override
 
@@ -21,11 +22,16 @@ from .source import LEAST_EPS, list_features, rename_prefix, write_data
 _BYTES = {"real": 0, "uint8_t": 1, "uint16_t": 2, "int32_t": 4}
 # Compilers read static data slowly, and no microcontroller has so much.
 _MOST_BYTES = 256 * 2**20
+# More numbers than these take a compiler longer than all else: some 5 µs each, whatever they are written like.
+_MANY = 50_000
 
 
 @dataclass(frozen=True)
 class Code:
-    """Header, data and source of one solver, and the bytes of its constants (ROM) and of its workspace (RAM)."""
+    """Header, data and source of one solver, and the bytes of its constants (ROM) and of its workspace (RAM).
+
+    Code for a library of this machine may have the numbers of its factors `apart`, to be placed when it is loaded.
+    """
 
     problem: Problem
     linear: Linear
@@ -38,6 +44,7 @@ class Code:
     text: int
     ram: int
     result: int
+    apart: bool
 
     @property
     def least_eps(self) -> float:
@@ -48,6 +55,13 @@ class Code:
     def factor_bytes(self) -> int:
         """The bytes of one factor."""
         return self.linear.factors.shape[1] * emit.REALS[self.precision].width
+
+    @property
+    def values(self) -> np.ndarray | None:
+        """The numbers of the factors where they are kept apart, in this precision; else None."""
+        if not self.apart:
+            return None
+        return np.ascontiguousarray(self.linear.factors, emit.REALS[self.precision].dtype)
 
     @property
     def files(self) -> dict[str, str]:
@@ -89,8 +103,11 @@ def check_prefix(prefix: object) -> None:
         )
 
 
-def write_code(solver: Generated, prefix: str, precision: str, method: str) -> Code:
-    """Return the C code of a solver; what cannot be written is refused."""
+def write_code(solver: Generated, prefix: str, precision: str, method: str, *, loaded: bool = False) -> Code:
+    """Return the C code of a solver; what cannot be written is refused.
+
+    Code that is to be `loaded` by this process has the factors apart where they are large.
+    """
     check_prefix(prefix)
     if precision not in LEAST_EPS:
         raise ValueError(f"precision must be 'double' or 'float', got {precision!r}")
@@ -99,6 +116,11 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
     if precision == "float" and solver.plan.ladder is not None:
         solver = _Single(solver)
     problem = extract_problem(solver)
+    if problem.condensed is not None and method == "augmented":
+        raise ValueError(
+            "method 'augmented' is for the steps of OSQP and SCS; the systems of condensed steps are small and dense. "
+            "Use method='auto', or the algorithm OSQP"
+        )
     if precision == "float":
         problem = dataclasses.replace(problem, finish=None)
     with one_blas_thread():
@@ -112,28 +134,32 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str) -> C
             f"the factors need {linear.factors.size * width / 2**20:.0f} MiB; C code is written with up to "
             f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
         )
-    data = write_data(problem, linear, precision)
-    ram, result = _measure_memory(problem, width, linear.spare)
+    apart = loaded and linear.factors.size > _MANY
+    data = write_data(problem, linear, precision, apart)
+    rom = _count_constants(data, width)
+    if apart:
+        rom += linear.factors.size * width
+    ram, result = _measure_memory(problem, linear, width)
     return Code(
         problem=problem,
         linear=linear,
         prefix=prefix,
         precision=precision,
-        header=rename_prefix(write_header(problem, precision, LEAST_EPS[precision], linear.spare), prefix),
+        header=rename_prefix(write_header(problem, linear, precision, LEAST_EPS[precision]), prefix),
         data=rename_prefix(data, prefix),
-        source=rename_prefix(_write_source(problem, prefix), prefix),
-        rom=_count_constants(data, width),
+        source=rename_prefix(_write_source(problem, linear, prefix), prefix),
+        rom=rom,
         text=_estimate_code(data),
         ram=ram,
         result=result,
+        apart=apart,
     )
 
 
-def _write_source(problem: Problem, prefix: str) -> str:
+def _write_source(problem: Problem, linear: Linear, prefix: str) -> str:
     """Return the steps and the driver, with the features that this problem has."""
-    algorithm = emit.fill_part(
-        f"{problem.kind}.c", refine=emit.read_part("refine.c"), bounds=emit.read_part("bounds.c")
-    )
+    refine = emit.fill_part("refine.c", room=", work->room" if linear.room else "")
+    algorithm = emit.fill_part(f"{problem.kind}.c", refine=refine, bounds=emit.read_part("bounds.c"))
     driver = emit.fill_part("driver.c", finish=emit.read_part("finish.c"))
     features = list_features(problem)
     return emit.fill_part(
@@ -158,13 +184,15 @@ def _estimate_code(data: str) -> int:
     return 9_000 + 20 * data.count(" * x[") + 500 * len(functions)
 
 
-def _measure_memory(problem: Problem, width: int, spare_vectors: bool) -> tuple[int, int]:
+def _measure_memory(problem: Problem, linear: Linear, width: int) -> tuple[int, int]:
     """Return the bytes of a workspace and of a result."""
     if problem.condensed is not None:
-        return _measure_condensed(problem, problem.condensed, width, spare_vectors)
+        return _measure_condensed(problem, problem.condensed, width, linear.spare)
     m = max(problem.constraints, 1)
     n, rows = (emit.pad_length(count, width) for count in (problem.n, problem.A.shape[0]))
-    spare = 3 * (problem.n if spare_vectors else 1)
+    spare = 3 * (problem.n if linear.spare else 1)
+    if linear.room:
+        spare += emit.pad_length(linear.room, width)
     judged = 2 * 9 + 6
     if problem.cones is None:
         state = 2 * n + 3 * rows
@@ -216,6 +244,7 @@ def _factor_condensed(problem: Problem, c: Condensation, method: str, precision:
         A=sp.csr_array(c.A),
         weights=problem.weights[:, order_inner(problem, c)],
         condensed=None,
+        sparse=False,
     )
     linear = factor_system(system, method, precision)
     # In single precision what rounding adds to the gradient is too much.

@@ -76,7 +76,7 @@ class CompiledSolver:
     def __init__(self, solver: Compilable, precision: str, method: str, cache: "str | Path | bool"):
         self.solver = solver
         self.precision = precision
-        self.code: Code = write_code(solver, "longstep", precision, method)
+        self.code: Code = write_code(solver, "longstep", precision, method, loaded=True)
         family = solver.family
         assert isinstance(family, Constrained)
         self.family: Constrained = family
@@ -118,7 +118,10 @@ class CompiledSolver:
 
     def content_hash(self) -> str:
         """Return a SHA-256 of the code: all that the iterates depend on, but for the order in which a compiler adds."""
-        return content_hash("c", self.precision, self.code.files)
+        parts: list[object] = ["c", self.precision, self.code.files]
+        if self.code.apart:
+            parts.append(self.code.values)
+        return content_hash(*parts)
 
     def run(self, parameters: PyTree, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
         """Return the residuals and objectives of `solve(…, steps=k)` for k = 0, 1, …, `count`, as `Solver.run` does.
@@ -381,7 +384,15 @@ class CompiledSolver:
 def _form_of(code: Code) -> Form:
     """Return what a library must know of the code that it was built from."""
     problem = code.problem
-    return Form(code.prefix, code.precision, problem.n, problem.constraints, problem.size, problem.finish is not None)
+    return Form(
+        prefix=code.prefix,
+        precision=code.precision,
+        n=problem.n,
+        m=problem.constraints,
+        size=problem.size,
+        finish=problem.finish is not None,
+        apart=code.linear.factors.size if code.apart else 0,
+    )
 
 
 def compile_solver(solver: SolverT, backend: str, precision: str, method: str) -> CompiledSolver | SolverT:

@@ -98,7 +98,7 @@ def generate_c(
     *,
     prefix: str = "longstep",
     precision: Literal["double", "float"] = "double",
-    method: Literal["auto", "sparse", "blocks", "inverse"] = "auto",
+    method: Literal["auto", "sparse", "blocks", "inverse", "augmented"] = "auto",
     wrap: Sequence[Literal["rust", "ros2"]] = (),
     overwrite: bool = False,
 ) -> Export:
@@ -109,7 +109,8 @@ def generate_c(
     with OSQP or Condensed and Conic families with SCS can be written, semidefinite cones up to order 64.
 
     `method` is the linear algebra of a step: `sparse` LDLᵀ, column by column, takes the least memory; `blocks` is LDLᵀ
-    in small dense blocks, for vector units; `inverse` a dense inverse; `auto` takes what a cost model finds fastest.
+    in small dense blocks, for vector units; `inverse` a dense inverse; `augmented` the sparse LDLᵀ of the system before
+    A'A is formed, for large sparse families; `auto` takes what a cost model finds fastest.
     `wrap` adds folders: "rust" a crate with a safe interface, "ros2" a template of a node that takes the parameter and
     publishes the solution.
 

@@ -6,15 +6,17 @@ import numpy as np
 
 from ..families.names import Block
 from . import emit
+from .linear import Linear
 from .problem import Problem
 
 _TYPES = {"qp": "qp.h", "condensed": "condensed.h", "conic": "conic.h"}
 
 
-def write_header(problem: Problem, precision: str, least_eps: float, spare: bool) -> str:
-    """Return the header with the prefix `longstep`; `spare` says that steps keep a right-hand side."""
+def write_header(problem: Problem, linear: Linear, precision: str, least_eps: float) -> str:
+    """Return the header with the prefix `longstep`."""
     features = {"LADDER": problem.rungs is not None, "FINISH": problem.finish is not None}
     features["PREDICTED"] = problem.start is not None
+    features["ROOM"] = linear.room > 0
     form, parameter = _describe(problem)
     return emit.fill_part(
         "header.h",
@@ -23,7 +25,7 @@ def write_header(problem: Problem, precision: str, least_eps: float, spare: bool
         precision=precision,
         sizes=_write_sizes(problem),
         least_eps=f"{emit.number(least_eps, precision):<6}",
-        lengths=emit.defines(_measure_vectors(problem, emit.REALS[precision].width, spare)),
+        lengths=emit.defines(_measure_vectors(problem, linear, emit.REALS[precision].width)),
         names=_write_names(problem),
         common=emit.read_part("common.h"),
         types=emit.select_features(emit.read_part("result.h") + emit.read_part(_TYPES[problem.kind]), **features),
@@ -56,7 +58,7 @@ def _write_sizes(problem: Problem) -> str:
     return "\n".join(f"#define LONGSTEP_{name:<12} {size:<6} /* {words} */" for name, (size, words) in sizes.items())
 
 
-def _measure_vectors(problem: Problem, width: int, spare: bool) -> dict[str, int]:
+def _measure_vectors(problem: Problem, linear: Linear, width: int) -> dict[str, int]:
     """Return the lengths of the vectors of a workspace and a result, by their names."""
     c = problem.condensed
     lengths = {
@@ -65,9 +67,11 @@ def _measure_vectors(problem: Problem, width: int, spare: bool) -> dict[str, int
         "LONGSTEP_ROWS_": emit.pad_length(problem.A.shape[0], width),
         "LONGSTEP_SPARE_": 1,
     }
-    if spare:
+    if linear.spare:
         # The order of the linear systems.
         lengths["LONGSTEP_SPARE_"] = problem.n if c is None else c.free
+    if linear.room:
+        lengths["LONGSTEP_ROOM_"] = emit.pad_length(linear.room, width)
     if c is not None:
         lengths["LONGSTEP_FREE_"] = emit.pad_length(c.free, width)
         lengths["LONGSTEP_INNER_"] = emit.pad_length(c.inner.size, width)

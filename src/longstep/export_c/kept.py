@@ -17,7 +17,7 @@ from .._util.version import __version__
 from ..engine.budget import Budget, Clock, check_tolerances
 from ..engine.solution import Solution
 from ..families.names import Layout
-from .library import BAD_INPUT, Form, Library, Settings, Slot
+from .library import BAD_INPUT, Form, Library, Settings, Slot, locate_factors
 
 _CHECK_EVERY = 5
 
@@ -112,10 +112,18 @@ def locate_digest(path: Path) -> Path:
     return path.with_suffix(".sha256")
 
 
+def hash_library(path: Path) -> str:
+    """Return the hash of a library, and of the factors beside it where there are any."""
+    factors = locate_factors(path)
+    if not factors.exists():
+        return content_hash(path.read_bytes())
+    return content_hash(path.read_bytes(), np.fromfile(factors, np.uint8))
+
+
 def is_intact(path: Path) -> bool:
     """Tell whether a library is there as it was written: loading a damaged one ends the process."""
     try:
-        return content_hash(path.read_bytes()) == locate_digest(path).read_text()
+        return hash_library(path) == locate_digest(path).read_text()
     except (OSError, ValueError):
         return False
 

@@ -1,6 +1,7 @@
 """A compiled library behind ctypes: workspaces with their buffers, and the calls."""
 
 import ctypes
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,10 @@ class SettingsStructure(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Form:
-    """What a library must know of the code that it was built from: names, numbers and the sizes of its vectors."""
+    """What a library must know of the code that it was built from: names, numbers and the sizes of its vectors.
+
+    `apart` numbers of its factors lie in a file beside it.
+    """
 
     prefix: str
     precision: str
@@ -61,6 +65,18 @@ class Form:
     m: int
     size: int
     finish: bool
+    apart: int = 0
+
+
+def locate_factors(path: Path) -> Path:
+    """Return the file with the factors of a library, which it has where they are large."""
+    return path.with_suffix(".factors")
+
+
+@functools.cache
+def _map_factors(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
+    """Return the numbers of a file as they lie there. They stay in memory, as the library that points to them does."""
+    return np.memmap(path, dtype, "r", shape=(count,))
 
 
 class Library:
@@ -105,6 +121,11 @@ class Library:
             function.argtypes = types
             function.restype = None if name in ("solve_many", "ray") else ctypes.c_int
             setattr(self, name, function)
+        if form.apart:
+            place = getattr(library, f"{form.prefix}_place_factors")
+            place.argtypes = [pointer]
+            place.restype = None
+            place(_map_factors(locate_factors(path), self.dtype, form.apart).ctypes.data)
         sizes = [getattr(library, f"{form.prefix}_{name}") for name in ("workspace_bytes", "result_bytes")]
         for function in sizes:
             function.restype = ctypes.c_size_t

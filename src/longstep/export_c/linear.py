@@ -8,8 +8,9 @@ from jaxtyping import Float, Int
 
 from ..linalg.systems import refinements_for
 from . import emit
+from .augmented import AugmentedForm, measure_error
 from .factors import Piece, factorize_blocks, solve_error
-from .ordering import LANES, Blocks, choose_method
+from .ordering import LANES, Blocks, Choice, choose_method
 from .problem import Problem
 
 
@@ -26,6 +27,8 @@ class Linear:
     by_system: bool = False
     # Whether the right-hand side need not be kept for that.
     alone: bool = False
+    # The numbers that `solve` works with, where it needs more room than for its argument.
+    room: int = 0
 
     @property
     def spare(self) -> bool:
@@ -39,20 +42,61 @@ def factor_system(problem: Problem, method: str, precision: str) -> Linear:
     if problem.fixed is not None:
         others += problem.fixed.nnz
     by_system = problem.cones is None and problem.P.nnz > others
+    return dataclasses.replace(_choose_system(problem, method, precision), by_system=by_system)
+
+
+def _choose_system(problem: Problem, method: str, precision: str) -> Linear:
+    lanes = LANES[precision]
+    form = None
+    # The augmented form is looked at where the solver itself has sparse factors, whose matrix is not diagonal.
+    if method == "auto" and problem.sparse:
+        form = AugmentedForm.of(problem, lanes)
+        # A row of A makes a square in A'A, and L has half of it: no need to look further where that alone costs more.
+        if form.cost < int(np.diff(problem.A.indptr).max(initial=0)) ** 2:
+            return _factor_augmented(problem, form, precision)
     pattern = problem.pattern()
     if pattern.nnz == problem.n:
-        return dataclasses.replace(_invert_diagonal(problem), by_system=by_system)
-    name, blocks, _ = choose_method(pattern, method, LANES[precision])
+        return _invert_diagonal(problem)
+    if method == "augmented":
+        return _factor_augmented(problem, AugmentedForm.of(problem, lanes), precision)
+    choice = choose_method(pattern, method, lanes)
+    if form is not None and form.cost < choice.cost:
+        return _factor_augmented(problem, form, precision)
+    return _factor_gram(problem, choice, precision)
+
+
+def _factor_gram(problem: Problem, choice: Choice, precision: str) -> Linear:
+    """Return the factors of P + A'A by a method that is not `diagonal`."""
+    blocks = choice.blocks
     matrices = [K[blocks.order][:, blocks.order].toarray() for K in map(problem.gram, range(len(problem.shift)))]
     pieces = [factorize_blocks(K, blocks) for K in matrices]
-    system = _write_factors(name, blocks, pieces, precision)
+    system = _write_factors(choice.method, blocks, pieces, precision)
     real = emit.REALS[precision]
     error = 0.0
     for K, piece, weights in zip(matrices, pieces, problem.weights, strict=True):
         error = max(error, solve_error(K, blocks, piece, real.dtype) * max(1.0, float(weights.max(initial=1.0))))
     # The rule of the solver's own cached inverses.
     refinements = refinements_for(error, problem.tolerance(real.epsilon))
-    return dataclasses.replace(system, refinements=refinements, by_system=by_system)
+    return dataclasses.replace(system, refinements=refinements)
+
+
+def _factor_augmented(problem: Problem, form: AugmentedForm, precision: str) -> Linear:
+    """Return the factors of the augmented form, refined by the same rule."""
+    real = emit.REALS[precision]
+    factors = form.factorize(problem)
+    error = 0.0
+    for g, factor in enumerate(factors):
+        weight = max(1.0, float(problem.weights[g].max(initial=1.0)))
+        error = max(error, measure_error(problem, g, factor, real.dtype) * weight)
+    return Linear(
+        method="augmented",
+        order=form.order,
+        factors=form.pack(factors),
+        code=form.write(),
+        words=f"LDLᵀ of the augmented form, {form.augmented.fill} entries in {len(form.panels.rows)} panels",
+        refinements=refinements_for(error, problem.tolerance(real.epsilon)),
+        room=form.room,
+    )
 
 
 def _invert_diagonal(problem: Problem) -> Linear:

@@ -19,15 +19,15 @@ import scipy.sparse as sp
 from jaxtyping import Int
 from scipy.sparse.linalg import splu
 
-METHODS = ("auto", "sparse", "blocks", "inverse")
+METHODS = ("auto", "sparse", "blocks", "inverse", "augmented")
 # Columns of a block are padded to multiples of this many numbers, measured on x86: 256 bits.
 LANES = {"double": 4, "float": 8}
 # A block's own overhead and that of an indexed row, in multiplications of a long product; and what an entry of
 # column-wise LDLᵀ costs, where every number is loaded, multiplied and stored alone, and a column.
-_BLOCK = 20.0
-_ROW = 2.0
-_ENTRY = 4.0
-_COLUMN = 6.0
+BLOCK = 20.0
+ROW = 2.0
+ENTRY = 4.0
+COLUMN = 6.0
 # Blocks have functions of their own, a few hundred bytes for each shape.
 _MOST_SHAPES = 64
 _MOST_BLOCKS = 600
@@ -97,13 +97,13 @@ class Choice(NamedTuple):
 
 def choose_method(pattern: sp.csr_array, method: str, lanes: int) -> Choice:
     """Return the blocks of the method that was asked for; `auto` takes the cheapest by the cost model."""
-    costs = Costs(_BLOCK, _ROW, lanes)
+    costs = Costs(BLOCK, ROW, lanes)
     n = pattern.shape[0]
     whole = join_columns(n)
     if method == "inverse":
         return Choice(method, whole, whole.cost(costs))
     alone = order_columns(pattern)
-    by_columns = Choice("sparse", alone, 2 * _ENTRY * (alone.entries - n) + _COLUMN * n)
+    by_columns = Choice("sparse", alone, 2 * ENTRY * (alone.entries - n) + COLUMN * n)
     if method == "sparse":
         return by_columns
     blocks = choose_blocks(pattern, costs)

@@ -74,6 +74,7 @@ class Problem:
 
     `gram(g)` is the matrix of the g-th distinct factorization, shift[g]·I + P + A'diag(weights[g])A, plus a fixed part.
     θ has the H steps, the steady state and the rungs of a ladder; the places that are `plain` do without the metric.
+    `sparse` says that the solver itself solves by sparse factors.
     """
 
     kind: str
@@ -113,6 +114,7 @@ class Problem:
     normalized: bool
     tolerance: Callable[[float], float]
     base: Float[np.ndarray, " size"]
+    sparse: bool
     condensed: Condensation | None = None
     finish: int | None = None
     proximal: float = 0.0
@@ -124,6 +126,11 @@ class Problem:
         if self.fixed is not None:
             K = K + self.fixed
         return sp.csr_array(K)
+
+    def apply_gram(self, g: int, x: Float[np.ndarray, "n N"]) -> Float[np.ndarray, "n N"]:
+        """Return gram(g)·x without that matrix, which may be dense where P and A are not."""
+        out = self.P @ x + self.shift[g] * x + self.A.T @ (self.weights[g][:, None] * (self.A @ x))
+        return out if self.fixed is None else out + self.fixed @ x
 
     def pattern(self) -> sp.csr_array:
         """Return a matrix that has entries where any of these has."""
@@ -177,6 +184,7 @@ class _Common(TypedDict):
     layout: Layout | None
     tolerance: Callable[[float], float]
     base: np.ndarray
+    sparse: bool
 
 
 def _extract_common(solver: Generated, family: Constrained, working: Constrained) -> _Common:
@@ -227,6 +235,7 @@ def _extract_common(solver: Generated, family: Constrained, working: Constrained
         "layout": family.layout,
         "tolerance": solver.algorithm.solve_tolerance,
         "base": stack_base(family),
+        "sparse": family.sparse,
     }
 
 

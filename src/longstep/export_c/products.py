@@ -43,12 +43,13 @@ def write_product(name: str, matrix: sp.csr_array, precision: str) -> str:
         return data + emit.fill_part("product_dense.c", name=name, m=m, n=n)
     if _is_straight(matrix):
         return emit.fill_part("product_straight.c", name=name, rows=_write_rows(matrix, precision))
+    index = emit.index_type(n)
     data = (
         emit.integers("int32_t", f"{name}_first", matrix.indptr)
-        + emit.integers(emit.index_type(n), f"{name}_column", matrix.indices)
+        + emit.integers(index, f"{name}_column", matrix.indices)
         + emit.reals(f"{name}_value", matrix.data, precision)
     )
-    return data + emit.fill_part("product_sparse.c", name=name, m=m)
+    return data + emit.fill_part("product_sparse.c", name=name, index=index, m=m)
 
 
 def _write_rows(matrix: sp.csr_array, precision: str) -> str:

@@ -35,9 +35,12 @@ def rename_prefix(text: str, prefix: str) -> str:
     return re.sub(r"\blongstep_", f"{prefix}_", re.sub(r"\bLONGSTEP_", f"{prefix.upper()}_", text))
 
 
-def write_data(problem: Problem, linear: Linear, precision: str) -> str:
-    """Return the private header: every number that the solver computes with, and the code made for its patterns."""
-    common = _write_common(problem, linear, precision)
+def write_data(problem: Problem, linear: Linear, precision: str, apart: bool) -> str:
+    """Return the private header: every number that the solver computes with, and the code made for its patterns.
+
+    Those of the factors are not in it where they are kept `apart`.
+    """
+    common = _write_common(problem, linear, precision, apart)
     if problem.condensed is not None:
         own = write_condensed(problem, problem.condensed.reorder(linear.order), linear, precision)
     elif problem.cones is None:
@@ -47,13 +50,13 @@ def write_data(problem: Problem, linear: Linear, precision: str) -> str:
     return "\n".join([*common, *own])
 
 
-def _write_common(problem: Problem, linear: Linear, precision: str) -> list[str]:
+def _write_common(problem: Problem, linear: Linear, precision: str, apart: bool) -> list[str]:
     """Return what the data of all kinds of solvers have, in parts."""
     return [
         _write_scalars(problem, linear, precision),
         *_write_metric(problem, linear.order, precision),
         *_write_ladder(problem, precision),
-        *_write_steps(problem, linear, precision),
+        *_write_steps(problem, linear, precision, apart),
     ]
 
 
@@ -87,17 +90,16 @@ def _write_scalars(problem: Problem, linear: Linear, precision: str) -> str:
     return "\n".join([emit.defines(scalars), typedef, emit.read_part("prelude.c")])
 
 
-def _write_steps(problem: Problem, linear: Linear, precision: str) -> list[str]:
+def _write_steps(problem: Problem, linear: Linear, precision: str, apart: bool) -> list[str]:
     """Return where blocks end, the factors and which of them each step takes, and how they and maps are applied."""
     parts = []
     if problem.safeguard == "block":
         parts.append(emit.integers("uint8_t", "ends", problem.ends))
     kind = "uint8_t" if linear.factors.shape[0] < 256 else "uint16_t"
-    parts += [
-        emit.integers(kind, "which", problem.which),
-        emit.reals("factors", linear.factors, precision),
-        linear.code,
-    ]
+    factors = "static const real *factors;\n"
+    if not apart:
+        factors = emit.reals("factors", linear.factors, precision)
+    parts += [emit.integers(kind, "which", problem.which), factors, linear.code]
     maps = _condensed_data(problem)
     if problem.mapped:
         maps += problem.data.values()

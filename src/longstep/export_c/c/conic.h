@@ -22,6 +22,9 @@ typedef struct {
     longstep_real size, g_square;
     longstep_real matrix[LONGSTEP_MATRIX_], vectors[LONGSTEP_MATRIX_];
     longstep_real spare[3][LONGSTEP_SPARE_];
+#if ROOM
+    longstep_real room[LONGSTEP_ROOM_];
+#endif
     longstep_residuals residuals, anchored;
     longstep_real merit, best_violation, objective, shift, primal_residual, dual_residual;
     int32_t g_of, k, first, iterations, status, suspect, safe, failures, fresh, outside;

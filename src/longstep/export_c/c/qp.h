@@ -20,6 +20,9 @@ typedef struct {
     longstep_real rows[LONGSTEP_ROWS_], more_rows[LONGSTEP_ROWS_];
     longstep_real columns[LONGSTEP_UNKNOWNS_], more_columns[LONGSTEP_UNKNOWNS_];
     longstep_real spare[3][LONGSTEP_SPARE_];
+#if ROOM
+    longstep_real room[LONGSTEP_ROOM_];
+#endif
     longstep_residuals residuals, anchored;
     longstep_real merit, best_violation, objective, shift, primal_residual, dual_residual;
     int32_t k, first, iterations, status, suspect, safe, failures, fresh, outside;

@@ -3,7 +3,8 @@
 import jax
 import scipy.sparse as sp
 
-from .augmented import Augmented
+from .augmented import Augmented as Augmented
+from .augmented import Factors as Factors
 from .augmented import Quasidefinite as Quasidefinite
 from .augmented import may_be_sparse as may_be_sparse
 from .base import Factored as Factored

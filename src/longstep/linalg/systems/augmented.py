@@ -8,13 +8,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..._util.memory import available
 from .. import host
@@ -35,43 +35,88 @@ _KEPT = 8
 _LITTLE = 100_000
 
 
+class Factors(NamedTuple):
+    """L below its diagonal and D, with LDL' the matrix whose rows and columns are in this order."""
+
+    lower: sp.csc_matrix
+    diagonal: Float[np.ndarray, " order"]
+    order: Int[np.ndarray, " order"]
+
+
 class Augmented:
     """The matrices of K = P + shift·I + A'diag(w)A on the host, and the factors of the latest operators.
 
-    What is factored is [[P + shift·I, A'], [A, −diag(1/w)]], as OSQP and SCS do: it is as sparse as P and A are, and
-    has an LDL' in every order of its rows (Vanderbei 1995).
+    What is factored is [[P + shift·I + B'diag(w_B)B, C'], [C, −diag(1/w_C)]], of which A has the rows B and C: it is
+    nearly as sparse as P and A are, and has an LDL' in every order of its rows (Vanderbei 1995). OSQP and SCS have all
+    rows in C. The rows B are those that elimination would begin with, as it does with bounds: they add no entry to L,
+    and nobody asks for their part of a solution.
     """
 
     def __init__(self, P: sp.csr_array, A: sp.csr_array):
         self.n = P.shape[0]
         self.m = A.shape[0]
-        self.order = self.n + self.m
-        whole = sp.block_array([[P, A.T], [A, sp.csr_array((self.m, self.m))]])
-        # The ones make room for a diagonal.
-        self._upper = sp.csc_matrix(sp.triu(whole + sp.eye_array(self.order), format="csc"))
-        self._upper.sort_indices()
-        self._last = self._upper.indptr[1:] - 1
-        self._upper.data[self._last] -= 1.0
         self._lock = threading.Lock()
         self._factors: OrderedDict[bytes, _Factor] = OrderedDict()
+        self._lay_out(P, A, np.diff(A.indptr) <= 1)
+        begun = self._find_leaves()
+        if begun.size:
+            joined = ~self._kept
+            joined[begun] = True
+            self._lay_out(P, A, joined)
+
+    def _lay_out(self, P: sp.csr_array, A: sp.csr_array, joined: Bool[np.ndarray, " m"]) -> None:
+        """Make the pattern of the matrix with these rows in B, its fixed entries, and what the weights of B add."""
+        n = self.n
+        B = sp.csr_array(A[joined])
+        C = sp.coo_array(A[~joined])
+        self._kept = ~joined
+        self.order = n + C.shape[0]
+        square = sp.coo_array(sp.triu(P))
+        product = _list_products(B)
+        every = np.arange(self.order)
+        rows = np.concatenate([square.coords[0], C.coords[1], product.row, every])
+        columns = np.concatenate([square.coords[1], n + C.coords[0], product.column, every])
+        # Entries by columns, and in each by rows, each place once.
+        places, at = np.unique(columns.astype(np.int64) * self.order + rows, return_inverse=True)
+        fixed = np.concatenate([square.data, C.data])
+        self._fixed = np.bincount(at[: fixed.size], fixed, places.size)
+        added = at[fixed.size : fixed.size + product.row.size]
+        self._added = sp.csr_array((product.value, (added, product.factor)), shape=(places.size, B.shape[0]))
+        self._rows = places % self.order
+        self._starts = np.searchsorted(places, np.arange(self.order + 1) * self.order)
+        # A diagonal entry is the last of its column in the upper triangle.
+        self._last = self._starts[1:] - 1
+
+    def _find_leaves(self) -> Int[np.ndarray, " leaves"]:
+        """Return the rows of A in C that are eliminated before all that they have to do with."""
+        lower, _, order = self.factorize(1.0, np.ones(self.m))
+        filled = np.flatnonzero(np.diff(lower.indptr))
+        parents = lower.indices[lower.indptr[filled]]
+        leaves = order[np.setdiff1d(np.arange(self.order), parents)]
+        return np.flatnonzero(self._kept)[leaves[leaves >= self.n] - self.n]
+
+    def factorize(self, shift: float, weights: Float[np.ndarray, " m"]) -> Factors:
+        """Return the factors of an operator; all have the same order, and L the same places of entries."""
+        if LDL is None:
+            raise ImportError("sparse factors are made by qdldl, which is not installed: pip install qdldl")
+        return Factors(*LDL(self._assemble(shift, weights), upper=True).factors())
 
     @functools.cached_property
     def fill(self) -> int:
         """How many entries L has below its diagonal."""
-        lower, _, _ = LDL(self._assemble(1.0, np.ones(self.m)), upper=True).factors()
-        return int(lower.nnz)
+        return int(self.factorize(1.0, np.ones(self.m)).lower.nnz)
 
     @functools.cached_property
     def bytes_of_factor(self) -> float:
         """What one factor takes: L's numbers and their places, the matrix itself and some vectors."""
-        return 16.0 * (self.fill + self._upper.nnz + 4 * self.order)
+        return 16.0 * (self.fill + self._fixed.size + 4 * self.order)
 
-    def _assemble(self, shift: float, weights: np.ndarray) -> sp.csc_matrix:
+    def _assemble(self, shift: float, weights: Float[np.ndarray, " m"]) -> sp.csc_matrix:
         """Return the upper triangle of the augmented matrix."""
-        matrix = self._upper.copy()
-        matrix.data[self._last[: self.n]] += shift
-        matrix.data[self._last[self.n :]] -= 1.0 / weights
-        return matrix
+        data = self._fixed + self._added @ weights[~self._kept]
+        data[self._last[: self.n]] += shift
+        data[self._last[self.n :]] -= 1.0 / weights[self._kept]
+        return sp.csc_matrix((data, self._rows, self._starts), shape=(self.order, self.order))
 
     @contextlib.contextmanager
     def borrow(self, key: bytes, shift: float, weights: np.ndarray) -> "Iterator[_Factor]":
@@ -102,6 +147,29 @@ class Augmented:
     @functools.cached_property
     def _most(self) -> int:
         return max(_KEPT, int(_MEMORY * available() / self.bytes_of_factor))
+
+
+class _Products(NamedTuple):
+    """The entries of B'diag(w)B on and above the diagonal: sums of value·w[factor] over one row and column."""
+
+    row: Int[np.ndarray, " products"]
+    column: Int[np.ndarray, " products"]
+    factor: Int[np.ndarray, " products"]
+    value: Float[np.ndarray, " products"]
+
+
+def _list_products(B: sp.csr_array) -> _Products:
+    """Return the product of any two entries that are in one row."""
+    lengths = np.diff(B.indptr)
+    factor = np.repeat(np.arange(B.shape[0]), lengths**2)
+    # In each row: all entries with the first of them, then with the second, and so on.
+    number = np.arange(factor.size) - np.repeat(np.cumsum(lengths**2) - lengths**2, lengths**2)
+    left = B.indptr[factor] + number // lengths[factor]
+    right = B.indptr[factor] + number % lengths[factor]
+    above = B.indices[left] <= B.indices[right]
+    left = left[above]
+    right = right[above]
+    return _Products(B.indices[left], B.indices[right], factor[above], B.data[left] * B.data[right])
 
 
 class _Factor:
