@@ -77,7 +77,7 @@ def describe(verdict: Verdict) -> str:
     return f"{verdict.claim.id}, {quantity.said!r} ({found}). Mend {verdict.claim.file}: “{verdict.claim.words}”"
 
 
-def accept(jobs: Mapping[str, Job], folder: Path, rows: Path, root: Path) -> list[str]:
+def accept(jobs: Mapping[str, Job], folder: Path, rows: Path) -> list[str]:
     """Keep the results of a full run as rows; return the names of the jobs."""
     machine = read_json(folder / "machine.json")
     if machine is None or machine["quick"]:
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         print("evidence/claims.toml does not fit the texts:", *wrong, sep="\n", file=sys.stderr)
         return 1
     if options.accept:
-        print("Rows kept:", ", ".join(accept(jobs, folder, root / "evidence" / "rows", root)) or "none")
+        print("Rows kept:", ", ".join(accept(jobs, folder, root / "evidence" / "rows")) or "none")
         return 0
     if options.rows or options.write:
         rows = read_rows(root / "evidence" / "rows")

@@ -3,8 +3,8 @@
 A claim of claims.toml has an id, a file, the words as they stand there, a job, and quantities. A quantity has the
 figure as the words have it (`said`), a direction (`at most`, `at least`, `about`) with a relative tolerance, and a path
 to the measured value (`at`). Times are compared as ratios of one run: `over` is the path of the denominator, and
-`beside` the denominator as the words have it. A step of a path is a key, which may have wildcards, a number of an
-entry, or an object that entries must agree with.
+`beside` the denominator as the words have it; `minus` is the path of what is taken off. A step of a path is a key,
+which may have wildcards, a number of an entry, or an object that entries must agree with.
 """
 
 import re
@@ -44,6 +44,7 @@ class Quantity:
     value: float | None = None
     beside: str | None = None
     over: Sequence[Any] | None = None
+    minus: Sequence[Any] | None = None
     reduce: str | None = None
     times: float = 1.0
     # The tolerance of a quick run; None where a quick run says nothing of it.
@@ -60,6 +61,8 @@ class Quantity:
     def measure(self, document: Any) -> float:
         """Return the measured value from a job's result."""
         value = self._reduce(document, self.at)
+        if self.minus is not None:
+            value -= self._reduce(document, self.minus)
         if self.over is not None:
             value /= self._reduce(document, self.over)
         return self.times * value

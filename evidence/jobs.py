@@ -89,7 +89,8 @@ def read_jobs(path: Path) -> dict[str, Job]:
     """Return the jobs of a file, in its order."""
     jobs = {}
     for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
-        jobs[name] = Job(name, **{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
+        fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+        jobs[name] = Job(name, **fields)
     return jobs
 
 
@@ -174,7 +175,10 @@ def _execute(run: Run, this: dict[str, Any], root: Path) -> dict[str, Any]:
     path = os.pathsep.join(filter(None, (str(root / "src"), os.environ.get("PYTHONPATH"))))
     begin = time.perf_counter()
     with run.stem.with_suffix(".log").open("wb") as log:
-        environment = os.environ | {"PYTHONPATH": path, "LONGSTEP_DATA": str(find_data(root))}
+        # Trainings that other code has left in a cache are not this code's.
+        cache_folder = run.stem.parent / "cache" / this["code"][:12]
+        places = {"LONGSTEP_DATA": str(find_data(root)), "LONGSTEP_CACHE": str(cache_folder)}
+        environment = os.environ | {"PYTHONPATH": path} | places
         done = subprocess.run(command, cwd=root, env=environment, stdout=log, stderr=log, check=False)
     seconds = time.perf_counter() - begin
     stamp = this | {"seconds": round(seconds, 1), "code_of_return": done.returncode, "sha256": _hash_file(run.out)}
