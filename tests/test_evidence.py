@@ -128,6 +128,13 @@ def test_seeds_are_merged_from_the_least_to_the_most():
     assert merge_cells(["9", "9, 1 unsolved"]) == "9 / 9, 1 unsolved"
 
 
+def test_a_table_of_two_seeds_shows_both():
+    kept = ROWS["front_door"]["results"]["0"]
+    other = json.loads(json.dumps(kept).replace('"median": 41.0', '"median": 45.0'))
+    table = "\n".join(render("front_door", {"front_door": {"results": {"0": kept, "1": other}}}, []))
+    assert "| linear program, prices and stocks, 40×70 | 41–45 60 107 | 200 |" in table
+
+
 TOY_JOBS = """
 [speed]
 command = "python benchmarks/toy.py {seed} {out}"
