@@ -69,8 +69,12 @@ class Quantity:
 
     def holds(self, measured: Sequence[float], quick: bool) -> bool:
         """Tell whether every seed's value agrees with what is said."""
-        tolerance = self.quick if quick and self.quick is not None else self.tolerance
+        tolerance = self.choose_tolerance(quick)
         return all(DIRECTIONS[self.direction](value, self.target, tolerance) for value in measured)
+
+    def choose_tolerance(self, quick: bool) -> float:
+        """Return the tolerance of a quick or of a full run."""
+        return self.quick if quick and self.quick is not None else self.tolerance
 
     def _reduce(self, document: Any, path: Sequence[Any]) -> float:
         found = follow(document, path)
@@ -100,6 +104,7 @@ class Verdict:
     measured: tuple[float, ...] = ()
     holds: bool | None = None
     reason: str = ""
+    quick: bool = False
 
     @property
     def shown(self) -> str:
@@ -204,4 +209,4 @@ def _judge_quantity(claim: Claim, quantity: Quantity, documents: Sequence[Any], 
         measured = tuple(quantity.measure(document) for document in documents)
     except (LookupError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
         return Verdict(claim, quantity, holds=False, reason=f"the result of {quantity.job} has no such value: {error}")
-    return Verdict(claim, quantity, measured, quantity.holds(measured, quick))
+    return Verdict(claim, quantity, measured, quantity.holds(measured, quick), quick=quick)

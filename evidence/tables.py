@@ -342,7 +342,8 @@ def list_claims(verdicts: Sequence[Verdict]) -> Cells:
     cells = [["claim", "file", "said", "direction", "measured", "job", "state"]]
     for v in verdicts:
         said = v.quantity.said + (f" beside {v.quantity.beside}" if v.quantity.beside else "")
-        about = v.quantity.direction + (f" ± {v.quantity.tolerance:.0%}" if v.quantity.tolerance else "")
+        tolerance = v.quantity.choose_tolerance(v.quick)
+        about = v.quantity.direction + (f" ± {tolerance:.0%}" if tolerance else "")
         value = f"{v.shown} ({v.quantity.target:.3g})" if v.measured and v.quantity.over else v.shown
         cells.append([v.claim.id, v.claim.file, said, about, value if v.measured else "", v.quantity.job, v.state])
     return cells
