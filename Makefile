@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters stream growth layers clean
+.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters stream growth layers evidence clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -91,6 +91,10 @@ layers: $(READY)        ## batches with gradients against CVXPYlayers with diffc
 
 networks: $(READY)      ## how many instances networks need beside a learned schedule
 	$(RUN) benchmarks/networks.py
+
+evidence: $(READY)      ## measures all that the texts claim, and fails where it does not hold (a day); QUICK=1: 20 minutes
+	$(RUN) -m pip install --quiet --group bench
+	$(RUN) -m evidence $(if $(QUICK),--quick)
 
 clean:
 	rm -rf $(VENV) .venv-lowest out .pytest_cache .ruff_cache .hypothesis .coverage

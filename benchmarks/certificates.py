@@ -1,6 +1,6 @@
 """Certificates made on 1000 validation instances, checked against 1000 further test instances.
 
-    python benchmarks/certificates.py [lasso mpc deblurring] [--out out/certificates]
+    python benchmarks/certificates.py [lasso mpc deblurring] [--seed 0] [--out out/certificates]
 
 For each family: learn from ten instances (the published setting), certify the 97.5% quantile after 10, 20, … iterations
 and the fraction below fixed tolerances, verify the saved files, and compare with what the test instances show. Figures
@@ -21,6 +21,7 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.certificates.performance import worst_case  # noqa: E402
 from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report import figures, tables  # noqa: E402
@@ -54,9 +55,9 @@ def worst_cases(solver):
     return found
 
 
-def run(name, folder):
+def run(name, folder, seed):
     family, sample, references, metric, tolerances, loss = problem_of(name)
-    data = ls.Dataset.sample(family, sample, SIZES, references=list(references))
+    data = ls.Dataset.sample(family, sample, SIZES, references=list(references), seed=seed)
     training = ls.train(family, data, loss=loss)
     solver = ls.Solver(family, training)
     console.rule(f"{name}: learned from {SIZES['train']} instances in {training.seconds:.1f} s")
@@ -93,6 +94,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ["lasso", "mpc", "deblurring"]
     parser.add_argument("runs", nargs="*", metavar="run", help=", ".join(names))
+    parser.add_argument("--seed", type=int, default=0, help="of the instances' draw")
     parser.add_argument("--out", type=Path, default=Path("out/certificates"))
     arguments = parser.parse_args()
     if unknown := set(arguments.runs) - set(names):
@@ -100,8 +102,8 @@ def main():
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     if shared.is_dir():
         os.environ.setdefault("LONGSTEP_DATA", str(shared))
-    results = {name: run(name, arguments.out) for name in arguments.runs or names}
-    (arguments.out / "tables.json").write_text(json.dumps(results, indent=1))
+    results = {name: run(name, arguments.out, arguments.seed) for name in arguments.runs or names}
+    write_bytes(arguments.out / "tables.json", json.dumps(results, indent=1).encode())
 
 
 if __name__ == "__main__":

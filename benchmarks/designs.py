@@ -1,7 +1,7 @@
 """What the form of the step, the metric, the schedule and the ladder are each worth, on instances never trained on.
 
     python benchmarks/designs.py [--families quadcopter …] [--designs "condensed, metric and schedule" …]
-                                 [--instances 100 15] [--seeds 3] [--problems FILE] [--no-c]
+                                 [--instances 100 15] [--seeds 3] [--problems FILE] [--no-c] [--out FILE.json]
 
 FILE is a Python file with a dict FAMILIES of functions that return a CVXPY problem and its sampler; without it the
 families are the quadcopter and those of examples/. Counts are iterations from which on the error, max(primal, dual)
@@ -27,6 +27,7 @@ jax.config.update("jax_enable_x64", True)
 import numpy as np  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.algorithms.condensed import Condensed  # noqa: E402
 from longstep.algorithms.osqp import OSQP  # noqa: E402
 from longstep.evaluation.cost import package_cost, solver_cost  # noqa: E402
@@ -166,11 +167,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", type=Path)
     parser.add_argument("--no-c", action="store_true")
+    parser.add_argument("--out", type=Path, default=PATH)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*used in training.*")
     families = problems(options.problems)
-    known = json.loads(PATH.read_text()) if PATH.exists() else {}
-    PATH.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in options.families or families:
         title = f"{name}: iterations from which on the residual stays at 1e-1 1e-2 1e-3 1e-4 1e-6"
         rows: list[tuple[str, ...]] = []
@@ -181,7 +182,7 @@ def main() -> None:
                     key = f"{name}/{instances}/{seed}/{design}"
                     if key not in known:
                         known[key] = measured(families[name], seed, instances, design, not options.no_c)
-                        PATH.write_text(json.dumps(known, indent=1))
+                        write_bytes(options.out, json.dumps(known, indent=1).encode())
                     row = known[key]
                     micro = "" if row["c"] is None else f"{1e6 * row['c']:.0f}"
                     cells = [design, str(instances), str(seed), shown(row["mean"]), shown(row["95%"])]
@@ -197,6 +198,8 @@ def main() -> None:
                 solve = shown([float(np.median(i)), float(np.quantile(i, 0.95)), int(i.max())])
                 micro = f"{1e6 * package.seconds:.0f} at 1e-6"
                 rows.append((package.name, "", str(seed), "", "", "", solve, str(package.unsolved), micro))
+                known[f"{name}/{seed}/{package.name}"] = package.to_json() | {"steps": None}
+                write_bytes(options.out, json.dumps(known, indent=1).encode())
         print(Table(title, tuple(map(Column, COLUMNS)), tuple(rows)).text(), flush=True)
 
 

@@ -1,6 +1,6 @@
 """Families that nothing was tuned on, each through `learn` with its defaults, as a user would: what he gets.
 
-    python benchmarks/front_door.py [NAME ...] [--train 60] [--test 200] [--seed 0]
+    python benchmarks/front_door.py [NAME ...] [--train 60] [--test 200] [--seed 0] [--out FILE.json]
 
 Twelve problems as people write them in CVXPY, in their own units: signals, statistics, markets, estimation and control.
 Each is learned from past parameters, once, and tested on others: steps until `solve` ends at 1e-6, at the median, the
@@ -26,6 +26,7 @@ import cvxpy as cp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.report.tables import Column, Table  # noqa: E402
 
 PATH = Path("out/benchmarks/front_door.json")
@@ -209,19 +210,19 @@ FAMILIES = {
 }  # fmt: skip
 
 
-def in_c(solver: ls.Solver, parameters: Any) -> float | None:
-    """The median time of one instance in C, one core; None where the solver cannot be C."""
+def in_c(solver: ls.Solver, parameters: Any) -> tuple[float, float] | tuple[None, None]:
+    """The median and the mean time of one instance in C, one core; None where the solver cannot be C."""
     try:
         compiled = solver.compile()
     except ValueError as error:
         print(f"no C: {error}")
-        return None
+        return None, None
     times = []
     for k in range(len(parameters)):
         begin = time.perf_counter()
         compiled.solve(parameters[k], eps_abs=EPS, eps_rel=EPS, max_iter=4000)
         times.append(time.perf_counter() - begin)
-    return float(np.median(times[5:]))
+    return float(np.median(times[5:])), float(np.mean(times[5:]))
 
 
 def draw_past(draw: Callable[[np.random.Generator], dict[str, Any]], count: int, seed: int) -> dict[str, np.ndarray]:
@@ -237,13 +238,15 @@ def measure_family(problem: cp.Problem, past: dict[str, np.ndarray], train: int,
     assert report.costs is not None
     rows = [row.to_json() for row in report.costs.rows if row.eps == EPS]
     found = solver.solve_batch(report.data.test.parameters, eps_abs=EPS, eps_rel=EPS)
+    median, mean = in_c(solver, np.asarray(report.data.test.parameters))
     return {
         "size": [solver.family.n, solver.family.m],
         "algorithm": type(solver.algorithm).__name__,
         "kept": report.training.kept,
         "rows": rows,
         "exact": int(np.sum(found.exact)),
-        "c": in_c(solver, np.asarray(report.data.test.parameters)),
+        "c": median,
+        "c_mean": mean,
         "seconds": report.seconds,
         "verdict": report.verdict,
     }
@@ -273,12 +276,12 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=60)
     parser.add_argument("--test", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=PATH)
     options = parser.parse_args()
     if unknown := set(options.names) - set(FAMILIES):
         parser.error(f"there is no family {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
     warnings.filterwarnings("ignore", category=PendingDeprecationWarning)
-    PATH.parent.mkdir(parents=True, exist_ok=True)
-    known = json.loads(PATH.read_text()) if PATH.exists() else {}
+    known = json.loads(options.out.read_text()) if options.out.exists() else {}
     asked = {}
     for name in options.names or FAMILIES:
         key = f"{name}/{options.train}/{options.test}/{options.seed}"
@@ -286,7 +289,7 @@ def main() -> None:
             problem, draw = FAMILIES[name]()
             past = draw_past(draw, options.train + options.test, options.seed)
             known[key] = measure_family(problem, past, options.train, options.test)
-            PATH.write_text(json.dumps(known, indent=1))
+            write_bytes(options.out, json.dumps(known, indent=1).encode())
         asked[name] = known[key]
         print(f"{name}: {known[key]['verdict']}", flush=True)
     print(tabulate(asked).text())

@@ -1,13 +1,13 @@
 """How cost grows with size: families with sparse factors, from a thousand unknowns up.
 
-    python benchmarks/growth.py --sizes 1000 10000 --families portfolio mpc mesh
+    python benchmarks/growth.py --sizes 1000 10000 --families portfolio mpc mesh [--out FILE.json]
 
 For each: seconds of making the family, of `learn` (20 instances, 30 steps, and what it keeps) and the peak of memory;
 then instances one by one to 1e-4 with that solver, with the defaults and with OSQP (adaptive, set up once, and warm:
 it goes on from the last instance): iterations and ms at the median, 95% and worst, and how many stay unsolved; and the
 same instances as a batch. Both solvers as C too: seconds of `compile`, bytes, and µs of a step. C and OSQP take turns
 on one core, and the least of some times of their thread counts. Each case is a process of its own, so that peaks are
-its own.
+its own. JSON: out/benchmarks/growth.json.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -24,6 +26,7 @@ import osqp
 import scipy.sparse as sp
 
 import longstep as ls
+from longstep._util.storage import write_bytes
 from longstep.export_c import CompiledSolver
 
 EPS = 1e-4
@@ -196,8 +199,8 @@ def solve_osqp(family: ls.QP, parameters: np.ndarray, most: int) -> tuple[np.nda
     return tuple(np.array(column) for column in zip(*found, strict=True))
 
 
-def measure(name: str, n: int, options: argparse.Namespace) -> None:
-    """Print one case as a line of JSON."""
+def measure(name: str, n: int, options: argparse.Namespace) -> dict[str, object]:
+    """Return one case, printed as a line of JSON too."""
     jax.config.update("jax_enable_x64", True)
     rng = np.random.default_rng(options.seed)
     begin = time.perf_counter()
@@ -225,6 +228,7 @@ def measure(name: str, n: int, options: argparse.Namespace) -> None:
     row["batch"] = round(time.perf_counter() - begin, 2)
     row["GiB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
     print(json.dumps(row), flush=True)
+    return row
 
 
 def main() -> None:
@@ -236,13 +240,15 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=4_000, help="steps at most (default 4,000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--untrained", action="store_true", help="the defaults alone, without minutes of learning")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/growth.json"))
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
+    rows = []
     for n in options.sizes:
         for name in options.families:
-            process = context.Process(target=measure, args=(name, n, options))
-            process.start()
-            process.join()
+            with ProcessPoolExecutor(1, mp_context=context) as one:
+                rows.append(one.submit(measure, name, n, options).result())
+            write_bytes(options.out, json.dumps({"rows": rows}, indent=1).encode())
 
 
 if __name__ == "__main__":

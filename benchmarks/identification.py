@@ -7,10 +7,12 @@ distances (`both`), and `identification`. Of 200 unseen instances: the share who
 after so many steps, and the mean number of rows in which it differs; then what the finish makes of all of them, its
 changes of the set in the mean. Three seeds, each with instances of its own: from the least to the most. `schedules`
 says how often a learned schedule was kept: where residuals are behind those of the best constant at the end of some
-block, training keeps the constant, whatever the loss, and the row is about that.
+block, training keeps the constant, whatever the loss, and the row is about that. JSON:
+out/benchmarks/identification.json.
 """
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import numpy as np  # noqa: E402
 from designs import problems  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.algorithms.condensed import Condensed  # noqa: E402
 from longstep.engine.solution import INFEASIBLE  # noqa: E402
 from longstep.report.tables import Column, Table  # noqa: E402
@@ -98,13 +101,16 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--problems", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/identification.json"))
     options = parser.parse_args()
     known = problems(options.problems)
     rows = []
     for name in options.families or known:
         rows += measure(name, known[name], options.instances, options.seeds)
         print(*rows[-2:], sep="\n", flush=True)
-    print(Table("Training for the active set", tuple(map(Column, COLUMNS)), tuple(rows), "").markdown())
+    table = Table("Training for the active set", tuple(map(Column, COLUMNS)), tuple(rows), "")
+    print(table.markdown())
+    write_bytes(options.out, json.dumps(table.to_json(), indent=1).encode())
 
 
 if __name__ == "__main__":

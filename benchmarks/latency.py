@@ -1,6 +1,7 @@
 """Time from a new parameter to a solution of given accuracy, one instance at a time: longstep and eight packages.
 
     python benchmarks/latency.py [quadcopter portfolio lasso kalman] [--instances 10000] [--tuning 500] [--core 0]
+                                 [--seed 0] [--out FILE.json]
 
 Accuracy is max(primal, dual) residual in the ∞-norm and the user's units, computed from (x, y) by one function for
 all: the distance of Ax from [l, u], or of b − Ax from the cones, and |Px + q + A'y|, y projected on the signs or cones
@@ -29,7 +30,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.export_c import build  # noqa: E402
 from longstep.learning import list_forms  # noqa: E402
 from longstep.research.experiments import kalman, lasso, quadcopter  # noqa: E402
@@ -74,11 +76,12 @@ class Problem:
     family: Any
     sample: Callable[[np.random.Generator], np.ndarray]
     train: int = 50
+    seed: int = 0
     blocks: dict[str, Any] = field(default_factory=dict)
     fewest: dict[float, int] = field(default_factory=dict)
 
     def draw(self, count: int, seed: int) -> np.ndarray:
-        rng = np.random.default_rng([seed, *self.name.encode()])
+        rng = np.random.default_rng([seed + 10 * self.seed, *self.name.encode()])
         return np.stack([self.sample(rng) for _ in range(count)])
 
     @cached_property
@@ -378,12 +381,12 @@ def main():
     parser.add_argument("--tuning", type=int, default=500, help="instances on which tolerances are tuned")
     parser.add_argument("--seconds", type=float, default=30.0, help="of one method for one target; sets `instances`")
     parser.add_argument("--core", type=int, help="the core to run on; by default the last")
+    parser.add_argument("--seed", type=int, default=0, help="of the instances' draws")
     parser.add_argument("--only", nargs="+", default=[], help="methods whose names begin so")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks/latency.json"))
     arguments = parser.parse_args()
     if unknown := set(arguments.runs) - set(names):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     options = {k: v for k, v in vars(arguments).items() if k not in ("runs", "out", "core")}
     result: dict[str, Any] = {
         "machine": machine(),
@@ -393,7 +396,7 @@ def main():
         "unreached": [],
     }
     for name in arguments.runs or names:
-        problem = problem_of(name)
+        problem = replace(problem_of(name), seed=arguments.seed)
         only = tuple(begin.lower() for begin in arguments.only)
         entries = entries_of(problem, arguments.out.parent / "latency", only)
         tuning, parameters = problem.draw(arguments.tuning, seed=2), problem.draw(arguments.instances, seed=3)
@@ -404,7 +407,7 @@ def main():
             result["rows"] += [{"problem": name, "target": target, **row} for row in rows]
             unreached = {e.name for e in entries} - {row["method"] for row in rows}
             result["unreached"] += [{"problem": name, "target": target, "method": m} for m in sorted(unreached)]
-            arguments.out.write_text(json.dumps(result, indent=1))
+            write_bytes(arguments.out, json.dumps(result, indent=1).encode())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     pip install 'longstep[cvxpylayers]'
     python benchmarks/layers.py [--instances 1000] [--repeats 3] [--problems qp socp lasso] [--skip diffcp]
+                                [--out FILE.json]
 
 A portfolio of 50 (QP), a robust least-squares fit (SOCP) and a lasso, each learned from ten instances. Timed are layers
 of PyTorch, forward with what the backward pass needs, and backward, of a batch; first calls, which compile, are left
@@ -29,6 +30,7 @@ import torch
 from cvxpylayers.torch import CvxpyLayer
 
 import longstep as ls
+from longstep._util.storage import write_bytes
 from longstep.report.tables import Column, Table
 from longstep.torch import Layer
 
@@ -211,6 +213,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--skip", nargs="+", default=[], help="layers whose name has this word")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/layers.json"))
     given = parser.parse_args()
     ls.enable_float64()
     warnings.simplefilter("ignore", DeprecationWarning)  # CVXPYlayers hands NumPy 2 a tensor
@@ -227,9 +230,7 @@ def main() -> None:
     )
     table = Table(f"{given.instances} instances with gradients", columns, tuple(rows))
     print(table)
-    out = Path("out/benchmarks/layers.json")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(table.to_json(), indent=1) + "\n")
+    write_bytes(given.out, json.dumps(table.to_json(), indent=1).encode())
 
 
 if __name__ == "__main__":

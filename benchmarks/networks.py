@@ -1,6 +1,6 @@
 """How many instances networks need: L2WS and the learned metric trained on 10 to 10,000, beside a learned schedule.
 
-    python benchmarks/networks.py [lasso mpc] [--counts 10 100 1000 10000]
+    python benchmarks/networks.py [lasso mpc] [--counts 10 100 1000 10000] [--seed 0] [--out FILE.json]
 
 Both networks have two hidden layers of 500 and start from the best constant that training the schedule found. Counts
 are iterations until the geometric mean over 1000 test instances is at most the tolerance; "at 0" is before the first
@@ -18,6 +18,7 @@ jax.config.update("jax_enable_x64", True)
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import comparison  # noqa: E402
 from longstep.research.baselines.l2ws import l2ws  # noqa: E402
@@ -39,10 +40,11 @@ def problem_of(name):
     return quadcopter.family(), quadcopter.sample, "residual_max", 32
 
 
-def run(name, counts):
+def run(name, counts, seed):
     family, sample, metric, batch = problem_of(name)
     sizes = {"train": max(counts), "test": TESTS}
-    data = ls.Dataset.sample(family, sample, sizes, references=["train", *(["test"] if metric is None else [])])
+    references = ["train", *(["test"] if metric is None else [])]
+    data = ls.Dataset.sample(family, sample, sizes, references=references, seed=seed)
     training = ls.train(family, data.train.select(range(SCHEDULE)), progress=False)
     base = ls.Solver(family, training.constant)
     found = []
@@ -67,13 +69,13 @@ def main():
     names = ["lasso", "mpc"]
     parser.add_argument("runs", nargs="*", metavar="run", help=", ".join(names))
     parser.add_argument("--counts", nargs="+", type=int, default=[10, 100, 1000, 10_000])
+    parser.add_argument("--seed", type=int, default=0, help="of the instances' draw")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/networks.json"))
     arguments = parser.parse_args()
     if unknown := set(arguments.runs) - set(names):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
-    results = {name: run(name, sorted(arguments.counts)) for name in arguments.runs or names}
-    path = Path("out/benchmarks/networks.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1))
+    results = {name: run(name, sorted(arguments.counts), arguments.seed) for name in arguments.runs or names}
+    write_bytes(arguments.out, json.dumps(results, indent=1).encode())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a new parameter costs: setting it and solving, through CVXPY, the osqp package and longstep, in one run.
 
-    python benchmarks/parameters.py [--instances 200]
+    python benchmarks/parameters.py [--instances 200] [--seed 0] [--out FILE.json]
 
 The quadcopter of examples/quadcopter.py. CVXPY with OSQP is warm-started and its parametric program is compiled before;
 the osqp package runs on one workspace with `update`; longstep takes 25 steps of a schedule learned from ten instances,
@@ -23,6 +23,7 @@ import osqp  # noqa: E402
 import scipy.sparse as sp  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.report.tables import Column, Table  # noqa: E402
 
 STEPS = 25
@@ -72,11 +73,15 @@ def package(family):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--instances", type=int, default=200)
-    count = parser.parse_args().instances
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/parameters.json"))
+    options = parser.parse_args()
+    count = options.instances
     example = load_example()
-    problem, rng = example.problem, np.random.default_rng(0)
+    problem, rng = example.problem, np.random.default_rng(options.seed)
     states = np.stack([example.sample(rng)["s0"] for _ in range(max(count, 1000))])
-    solver, report = ls.learn(problem, example.sample, sizes={"train": 10, "validation": 0}, progress=False)
+    sizes = {"train": 10, "validation": 0}
+    solver, report = ls.learn(problem, example.sample, sizes=sizes, seed=options.seed, progress=False)
     in_c = solver.compile(backend="c")
     learned, learned_in_c = (report.model.cvxpy_solver(s, steps=STEPS) for s in (solver, in_c))
 
@@ -119,9 +124,7 @@ def main():
         tuple((name, float(seconds), float(base / seconds)) for name, seconds in rows),
     )  # fmt: skip
     print(table)
-    out = Path("out/benchmarks/parameters.json")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(table.to_json(), indent=1) + "\n")
+    write_bytes(options.out, json.dumps(table.to_json(), indent=1).encode())
 
 
 if __name__ == "__main__":

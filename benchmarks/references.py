@@ -4,10 +4,11 @@
 
 FILE is as for `designs.py`; the lasso is that of the experiment, 64 × 128. Both get the same instances in one process:
 seconds of the first call, with all that is compiled, and of a second one; the share that the finish solves, and the
-largest relative errors of the conditions of optimality.
+largest relative errors of the conditions of optimality. JSON: out/benchmarks/references.json.
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np  # noqa: E402
 from designs import problems  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.data.exact import find_exact  # noqa: E402
 from longstep.engine.solution import INFEASIBLE  # noqa: E402
 from longstep.report.tables import Column, Table  # noqa: E402
@@ -81,13 +83,16 @@ def main() -> None:
     parser.add_argument("--families", nargs="*")
     parser.add_argument("--instances", type=int, default=2000)
     parser.add_argument("--problems", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/references.json"))
     options = parser.parse_args()
     known = problems(options.problems) | {"lasso": make_lasso}
     rows = []
     for name in options.families or known:
         rows.append(measure(name, known[name], options.instances))
         print(*rows[-1], flush=True)
-    print(Table("References by the finish", tuple(map(Column, COLUMNS)), tuple(rows), "").markdown())
+    table = Table("References by the finish", tuple(map(Column, COLUMNS)), tuple(rows), "")
+    print(table.markdown())
+    write_bytes(options.out, json.dumps(table.to_json(), indent=1).encode())
 
 
 if __name__ == "__main__":

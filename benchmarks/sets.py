@@ -4,10 +4,12 @@
 
 FILE is as for `designs.py`. Of 200 unseen instances: how many have no active row, how many one of the 1, 5 and 20 most
 frequent sets of 100 training instances, and how many the set that a start from the parameter predicts; then the rows in
-which the optimal set differs from none, from the nearest of the 20, and from the predicted one, in the mean.
+which the optimal set differs from none, from the nearest of the 20, and from the predicted one, in the mean. JSON:
+out/benchmarks/sets.json.
 """
 
 import argparse
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import numpy as np  # noqa: E402
 from designs import problems  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.algorithms.condensed import Condensed  # noqa: E402
 from longstep.report.tables import Column, Table  # noqa: E402
 from longstep.training.recipe import DEFAULT  # noqa: E402
@@ -65,13 +68,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="*")
     parser.add_argument("--problems", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/sets.json"))
     options = parser.parse_args()
     known = problems(options.problems)
     rows = []
     for name in options.families or known:
         rows.append(measure(name, known[name]))
         print(*rows[-1], sep=" | ", flush=True)
-    print(Table("The most frequent active sets", tuple(map(Column, COLUMNS)), tuple(rows), "").markdown())
+    table = Table("The most frequent active sets", tuple(map(Column, COLUMNS)), tuple(rows), "")
+    print(table.markdown())
+    write_bytes(options.out, json.dumps(table.to_json(), indent=1).encode())
 
 
 if __name__ == "__main__":

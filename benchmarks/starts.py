@@ -5,10 +5,11 @@
 FILE is as for `designs.py`. Counts are steps from which on the error, max(primal, dual) residual in the 2-norm, stays
 at most 1e-1 … 1e-6: of the geometric mean and of the 95% quantile over 200 instances that were not trained on. Then
 what `solve` costs to 1e-6, in steps, a change of the finish counted as the steps that cost as much: mean, 95%, worst;
-how many are exact, and after how many steps the finish is tried.
+how many are exact, and after how many steps the finish is tried. JSON: out/benchmarks/starts.json.
 """
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np  # noqa: E402
 from designs import TOLERANCES, problems  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.algorithms.condensed import Condensed  # noqa: E402
 from longstep.engine.finisher import finish_cost  # noqa: E402
 from longstep.engine.solution import INFEASIBLE  # noqa: E402
@@ -74,13 +76,16 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--problems", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/starts.json"))
     options = parser.parse_args()
     known = problems(options.problems)
     rows = []
     for name in options.families or known:
         rows += measure(name, known[name], options.instances, options.seed)
         print(*rows[-2:], sep="\n", flush=True)
-    print(Table("What a start from the parameter is worth", tuple(map(Column, COLUMNS)), tuple(rows), "").markdown())
+    table = Table("What a start from the parameter is worth", tuple(map(Column, COLUMNS)), tuple(rows), "")
+    print(table.markdown())
+    write_bytes(options.out, json.dumps(table.to_json(), indent=1).encode())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What training gives and what it costs: quality, tails, time and memory, on test instances that training never saw.
 
     python benchmarks/training.py [ridge lasso mpc kalman deblurring maxcut samples optimizers memory] [--quick]
+                                  [--seed 0] [--out FILE.json]
 
 Counts are iterations until the geometric mean over the test instances is at most the tolerance, and in brackets from
 where it stays there. Suboptimality for ridge and lasso, max(primal, dual) residual in the 2-norm for the others (MPC:
@@ -25,6 +26,7 @@ import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.algorithms.douglas_rachford import DouglasRachford  # noqa: E402
 from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import Column, Table, comparison  # noqa: E402
@@ -349,6 +351,7 @@ def main():
     parser.add_argument("runs", nargs="*", metavar="run", help=", ".join(RUNS))
     parser.add_argument("--quick", action="store_true", help="smaller test sets and fewer N")
     parser.add_argument("--seed", type=int, default=0, help="of the instances' draw")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/training.json"))
     arguments = parser.parse_args()
     drawn["seed"] = arguments.seed
     if unknown := set(arguments.runs) - set(RUNS):
@@ -356,11 +359,9 @@ def main():
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     if shared.is_dir():
         os.environ.setdefault("LONGSTEP_DATA", str(shared))
-    path = Path("out/benchmarks/training.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
     for name in arguments.runs or RUNS:
         RUNS[name](arguments.quick)
-        path.write_text(json.dumps(results, indent=1))
+        write_bytes(arguments.out, json.dumps(results, indent=1).encode())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Random bad input, files, exports and problems, against residuals that longstep did not compute.
 
-    python -m tests.fuzz [--seconds 120] [--seed 0]
+    python -m tests.fuzz [--seconds 120] [--seed 0] [--out FILE.json]
 
 Every kind of trial has its share of the time. A trial ends well if the library refuses with an error of a kind that it
 documents, or answers with what an independent check confirms: statuses are checked with NumPy on the user's own data,
@@ -8,6 +8,7 @@ and with Clarabel. Anything else is a violation, which is printed with the seed 
 """
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 warnings.simplefilter("ignore")
 
+from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.report.tables import Column, Table  # noqa: E402
 
 from .trials import TRIALS, Violation  # noqa: E402
@@ -31,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="the table as JSON")
     options = parser.parse_args()
     rows, violations = [], 0
     for name, trial in TRIALS.items():
@@ -52,7 +55,10 @@ def main() -> int:
         outcomes = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if word != "VIOLATED")
         rows.append((name, counts.total(), outcomes, counts["VIOLATED"]))
     columns = (Column("trials"), Column("number"), Column("ended"), Column("violations"))
-    print(Table(f"Fuzzing for {options.seconds:g} s, seed {options.seed}", columns, tuple(rows)))
+    table = Table(f"Fuzzing for {options.seconds:g} s, seed {options.seed}", columns, tuple(rows))
+    print(table)
+    if options.out:
+        write_bytes(options.out, json.dumps(table.to_json(), indent=1).encode())
     return int(violations > 0)
 
 

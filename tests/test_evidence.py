@@ -1,0 +1,311 @@
+"""Claims and tables of the texts against the kept rows, and the runner on jobs of its own."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from evidence.__main__ import list_texts, main
+from evidence.claims import Quantity, check_words, follow, judge, read_claims, read_text
+from evidence.jobs import read_jobs
+from evidence.tables import MARKED, TABLES, merge_cells, read_rows, render, rewrite
+
+ROOT = Path(__file__).parent.parent
+JOBS = read_jobs(ROOT / "evidence" / "jobs.toml")
+CLAIMS = read_claims(ROOT / "evidence" / "claims.toml")
+ROWS = read_rows(ROOT / "evidence" / "rows")
+VERDICTS = judge(CLAIMS, {name: kept["results"] for name, kept in ROWS.items() if name != "said"}, {})
+MEASURES = re.compile(r"`(make [\w-]+|python benchmarks/\w+\.py)[^`]*`")
+
+
+def test_claims_stand_in_the_texts_with_their_numbers():
+    assert check_words(CLAIMS, list(JOBS), ROOT) == []
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_claims_are_well_formed(claim):
+    for quantity in claim.quantities:
+        assert quantity.target is not None
+        assert quantity.direction in ("at most", "at least", "about")
+        # Without a tolerance only counts can be `about` something.
+        assert quantity.direction != "about" or quantity.tolerance > 0 or float(quantity.target).is_integer()
+        assert quantity.quick is None or JOBS[quantity.job].quick, f"{quantity.job} has no quick form"
+
+
+def test_the_kept_rows_bear_the_claims_out():
+    assert not [f"{v.claim.id}: {v.quantity.said}, {v.shown} {v.reason}" for v in VERDICTS if v.holds is False]
+    assert sum(v.holds is True for v in VERDICTS) > 20
+
+
+@pytest.mark.parametrize("page", list_texts(ROOT), ids=lambda page: page.name)
+def test_tables_are_what_the_rows_give(page):
+    text = page.read_text(encoding="utf-8")
+    assert rewrite(text, ROWS, VERDICTS) == text, "run python -m evidence --write"
+    assert text.count("<!-- evidence:") == len(MARKED.findall(text)), "a marker has no end"
+
+
+def test_every_table_is_in_a_text_and_has_rows_or_its_old_lines():
+    marked = {found["name"] for page in list_texts(ROOT) for found in MARKED.finditer(page.read_text(encoding="utf-8"))}
+    assert marked == {*TABLES, "claims", "runs"}
+    for name, table in TABLES.items():
+        assert set(table.jobs) <= set(JOBS)
+        assert len(render(name, ROWS, VERDICTS)) > 3
+    assert not [name for name in ROWS if name not in JOBS and name != "said"]
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=lambda job: job.name)
+def test_commands_are_there(job):
+    """The script with all its options, and what they write."""
+    for command in filter(None, (job.command, job.quick)):
+        words = shlex.split(command)
+        assert words[0] == "python"
+        if words[1] == "-m":
+            assert words[2] in ("longstep", "tests.fuzz")
+            continue
+        script = (ROOT / words[1]).read_text(encoding="utf-8")
+        for option in (word for word in words if word.startswith("--")):
+            assert f'"{option}"' in script, f"{words[1]} has no {option}"
+        assert "{out}" in command or job.result
+    assert len(job.seeds) == 1 or "{seed}" in job.command
+
+
+def test_make_targets_of_the_texts_are_there():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert "evidence" in targets
+    for page in list_texts(ROOT):
+        asked = re.findall(r"`make ([\w-]+)", page.read_text(encoding="utf-8"))
+        assert set(asked) <= targets, page.name
+
+
+def test_measured_sentences_of_the_readme_are_claims():
+    """A sentence with a figure and the command that measures it has a claim, or a table right after it."""
+    text = read_text(ROOT / "README.md").split("## What it does well")[1]
+    claimed = [(at, at + len(c.words)) for c in CLAIMS if c.file == "README.md" and (at := text.find(c.words)) >= 0] + [
+        (found.start() - 400, found.end()) for found in re.finditer("<!-- evidence:", text)
+    ]
+    ends = [0, *(found.end() for found in re.finditer(r"[.:] (?=[A-Z*<|-])", text)), len(text)]
+    for begin, end in pairwise(ends):
+        sentence = text[begin:end]
+        if MEASURES.search(sentence) and re.search(r"\d", MEASURES.sub("", sentence)):
+            assert any(first < end and begin < last for first, last in claimed), f"no claim covers: {sentence}"
+
+
+def test_paths():
+    document = {"a/60/0": {"rows": [{"m": "x", "k": 1}, {"m": "y", "k": 3}]}, "b/60/0": {"rows": []}}
+    assert follow(document, ["a/*", "rows", {"m": "x"}, "k"]) == [1]
+    assert follow(document, ["*", "rows", "*", "k"]) == [1, 3]
+    assert follow(document, ["a/*", "rows", 1, "k"]) == [3]
+    with pytest.raises(LookupError, match="leads to nothing"):
+        follow(document, ["c"])
+    with pytest.raises(LookupError, match="2 values"):
+        Quantity("1", "j", ["a/*", "rows", "*", "k"]).measure(document)
+
+
+@pytest.mark.parametrize(
+    ("direction", "measured", "holds"),
+    [("at most", [11.0], True), ("at most", [10, 11.1], False), ("at least", [9.0], True), ("at least", [8.9], False),
+     ("about", [9.0, 11.0], True), ("about", [8.9], False), ("about", [11.1], False)],
+)  # fmt: skip
+def test_directions(direction, measured, holds):
+    assert Quantity("10 µs", "j", [], direction, 0.1).holds(measured, quick=False) is holds
+
+
+def test_ratios_are_compared_with_the_ratio_that_is_said():
+    quantity = Quantity("94 µs", "j", ["a"], tolerance=0.1, beside="3,231 µs", over=["b"])
+    assert quantity.holds([quantity.measure({"a": 940, "b": 32_310})], quick=False)
+    assert not quantity.holds([quantity.measure({"a": 94, "b": 1000})], quick=False)
+
+
+def test_seeds_are_merged_from_the_least_to_the_most():
+    assert merge_cells(["4,000 9, 1 unsolved", "370 10, 2 unsolved"]) == "370–4,000 9–10, 1–2 unsolved"
+    assert merge_cells(["**5**, 7", "6, 7"]) == "5–6, 7"
+    assert merge_cells(["9", "9, 1 unsolved"]) == "9 / 9, 1 unsolved"
+
+
+def test_a_table_of_two_seeds_shows_both():
+    kept = ROWS["front_door"]["results"]["0"]
+    other = json.loads(json.dumps(kept).replace('"median": 41.0', '"median": 45.0'))
+    table = "\n".join(render("front_door", {"front_door": {"results": {"0": kept, "1": other}}}, []))
+    assert "| linear program, prices and stocks, 40×70 | 41–45 60 107 | 200 |" in table
+
+
+TOY_JOBS = """
+[speed]
+command = "python benchmarks/toy.py {seed} {out}"
+quick = "python benchmarks/toy.py {seed} {out}"
+seeds = [0, 1]
+minutes = 1
+
+[far]
+command = "python benchmarks/toy.py 0 {out}"
+needs = ["no_such_package", "data:no_such_data"]
+minutes = 1
+"""
+TOY_CLAIMS = """
+[[claim]]
+id = "fast"
+file = "README.md"
+words = "It takes 10 steps, at most a tenth."
+job = "speed"
+quantities = [
+  {{ said = "10", tolerance = 0.2, at = ["steps"], quick = 0.5 }},
+  {{ said = "a tenth", value = {most}, direction = "at most", at = ["steps"], over = ["others"] }},
+]
+[[claim]]
+id = "elsewhere"
+file = "README.md"
+words = "There it takes 3."
+job = "far"
+quantities = [{{ said = "3", at = ["steps"] }}]
+"""
+TOY = """
+import json, pathlib, sys
+seed, out = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+with open("ran.txt", "a") as file:
+    file.write(f"{seed}\\n")
+if pathlib.Path("stop").exists() and seed == 1:
+    raise SystemExit(3)
+out.write_text(json.dumps({"steps": 10 + seed, "others": 200}))
+"""
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """A repository with one script, two jobs and two claims."""
+    for name in ("evidence", "benchmarks", "src", "docs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "evidence" / "jobs.toml").write_text(TOY_JOBS)
+    (tmp_path / "evidence" / "claims.toml").write_text(TOY_CLAIMS.format(most=0.1))
+    (tmp_path / "benchmarks" / "toy.py").write_text(TOY)
+    (tmp_path / "README.md").write_text("It takes 10 steps,\nat most a tenth. There it takes 3.\n")
+    return tmp_path
+
+
+def count_runs(toy):
+    path = toy / "ran.txt"
+    return len(path.read_text().split()) if path.exists() else 0
+
+
+def read_states(toy, folder="evidence"):
+    entries = json.loads((toy / "out" / folder / "claims.json").read_text(encoding="utf-8"))
+    return [entry["state"] for entry in entries]
+
+
+def test_what_holds_is_green_and_what_is_missing_is_told(toy, capsys):
+    assert main([], toy) == 0
+    assert read_states(toy) == ["holds", "holds", "not measured: needs no_such_package, data:no_such_data"]
+    folder = toy / "out" / "evidence"
+    assert "All that was measured holds." in (folder / "summary.md").read_text(encoding="utf-8")
+    machine = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
+    assert machine["seeds"] == [0, 1]
+    assert machine["versions"]["numpy"]
+    assert "far … not measured: needs no_such_package" in capsys.readouterr().out
+
+
+def test_a_claim_that_fails_for_one_seed_fails_and_names_its_sentence(toy, capsys):
+    (toy / "evidence" / "claims.toml").write_text(TOY_CLAIMS.format(most=0.052))
+    assert main([], toy) == 1
+    assert read_states(toy)[:2] == ["holds", "FAILS"]
+    told = capsys.readouterr().err
+    assert "Mend README.md: “It takes 10 steps, at most a tenth.”" in told
+    assert "measured 0.05–0.055, said at most 0.052" in told
+
+
+def test_finished_jobs_are_not_run_again_until_code_or_command_change(toy):
+    main([], toy)
+    main([], toy)
+    assert count_runs(toy) == 2
+    (toy / "src" / "changed.py").write_text("x = 1\n")
+    main([], toy)
+    assert count_runs(toy) == 4
+    jobs = toy / "evidence" / "jobs.toml"
+    jobs.write_text(jobs.read_text().replace('toy.py {seed} {out}"', 'toy.py {seed} {out} again"'))
+    main([], toy)
+    assert count_runs(toy) == 6
+
+
+def test_damaged_results_are_measured_again(toy):
+    main([], toy)
+    (toy / "out" / "evidence" / "speed-1.json").write_text('{"steps": 1')
+    assert main([], toy) == 0
+    assert count_runs(toy) == 3
+    # Whole JSON, but not what the command wrote.
+    (toy / "out" / "evidence" / "speed-0.json").write_text('{"steps": 10, "others": 1}')
+    assert main([], toy) == 0
+    assert count_runs(toy) == 4
+
+
+def test_a_failed_command_fails_and_is_run_again(toy, capsys):
+    (toy / "stop").touch()
+    assert main([], toy) == 1
+    assert "Failed: speed, its command failed" in capsys.readouterr().err
+    assert read_states(toy)[0].startswith("not measured: its command failed")
+    (toy / "stop").unlink()
+    assert main([], toy) == 0
+    assert count_runs(toy) == 3
+
+
+def test_an_interrupted_run_says_how_to_go_on(toy, capsys, monkeypatch):
+    whole = subprocess.run
+
+    def interrupt(command, **options):
+        if "toy.py" in " ".join(command) and count_runs(toy):
+            (toy / "out" / "evidence" / "speed-1.json").write_text('{"ste')
+            raise KeyboardInterrupt
+        return whole(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", interrupt)
+    assert main([], toy) == 130
+    assert "the same command goes on: make evidence" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main([], toy) == 0
+    assert count_runs(toy) == 2
+
+
+def test_quick_runs_have_one_seed_their_own_folder_and_tell_what_they_leave_out(toy):
+    assert main(["--quick"], toy) == 0
+    assert count_runs(toy) == 1
+    assert read_states(toy, "evidence-quick")[:2] == ["holds", "not measured: says nothing in a quick run"]
+    with pytest.raises(SystemExit, match="no full run"):
+        main(["--accept", "--out", str(toy / "out" / "evidence-quick")], toy)
+
+
+def test_words_that_are_not_in_the_text_are_refused_before_anything_runs(toy, capsys):
+    (toy / "README.md").write_text("It takes 11 steps. There it takes 3.\n")
+    assert main([], toy) == 1
+    assert "README.md has these words 0 times" in capsys.readouterr().err
+    assert count_runs(toy) == 0
+
+
+def test_accepted_rows_become_tables_and_are_compared(toy, capsys):
+    main([], toy)
+    assert main(["--accept"], toy) == 0
+    kept = json.loads((toy / "evidence" / "rows" / "speed.json").read_text(encoding="utf-8"))
+    assert kept["results"]["1"] == {"steps": 11, "others": 200}
+    assert kept["origin"] == "measured"
+    assert not (toy / "evidence" / "rows" / "far.json").exists()
+    (toy / "docs" / "evidence.md").write_text("  <!-- evidence: runs -->\n<!-- end -->\n\nNext.\n")
+    assert main(["--write"], toy) == 0
+    written = (toy / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert f"  | speed | {kept['date']} |" in written
+    assert written.endswith("  <!-- end -->\n\nNext.\n")
+    assert main(["--rows"], toy) == 0
+    (toy / "evidence" / "claims.toml").write_text(TOY_CLAIMS.format(most=0.05))
+    assert main(["--rows"], toy) == 1
+    assert "No longer holds: fast" in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module(toy):
+    shutil.copytree(ROOT / "evidence", toy / "evidence", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.toml"))
+    shutil.rmtree(toy / "evidence" / "rows")
+    done = subprocess.run(
+        [sys.executable, "-m", "evidence", "--only", "speed"], cwd=toy, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 hold, 0 do not, 1 not measured" in done.stdout
