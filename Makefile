@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door designs ablation certificates parameters stream growth layers evidence clean
+.PHONY: demo test test-slow test-lowest coverage fuzz lint docs dist bench maros throughput latency networks training front-door real designs ablation certificates parameters stream growth layers evidence clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,10 @@ training: $(READY)      ## what learning gives and costs, on all families (half 
 
 front-door: $(READY)    ## what learn gives on twelve families that nothing was tuned on (half an hour)
 	$(RUN) benchmarks/front_door.py
+
+real: $(READY)          ## what learn gives on ten families of real data, which come with other packages (half an hour)
+	test -d out/packages || $(RUN) -m pip install --quiet --no-deps --target out/packages skfolio==1.12.2 simbench==1.6.3 pypower==5.1.21 vega-datasets==0.9.0
+	$(RUN) benchmarks/real.py
 
 designs: $(READY)       ## form, metric, schedule and ladder, each beside the others, on some families (an hour)
 	$(RUN) benchmarks/designs.py

@@ -248,6 +248,7 @@ def measure_family(problem: cp.Problem, past: dict[str, np.ndarray], train: int,
         "c": median,
         "c_mean": mean,
         "seconds": report.seconds,
+        "phases": report.timing,
         "verdict": report.verdict,
     }
 

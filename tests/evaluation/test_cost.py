@@ -124,3 +124,30 @@ def test_the_verdict_tells_who_is_faster():
             for eps in (1e-3, 1e-6)]  # fmt: skip
     assert "In time the osqp package is ahead: 100 µs an instance, against 2 ms" in Costs(tuple(rows)).verdict
     assert "In time" not in Costs(tuple(replace(row, seconds=1.0) for row in rows)).verdict
+
+
+def test_the_verdict_divides_where_each_is_ahead_at_one_tolerance():
+    done = np.ones(3, bool)
+    counts = {"learned": ([20, 30, 40], [700, 800, 900]), "scs package": ([50, 60, 70], [500, 510, 520])}
+    rows = [
+        Cost(name, eps, np.array(steps), done, 1e-3)
+        for name, pair in counts.items()
+        for eps, steps in zip((1e-3, 1e-6), pair, strict=True)
+    ]
+    verdict = Costs(tuple(rows)).verdict
+    assert verdict.startswith("Use the learned solver to 1e-3: 30 steps in the median and 40 at most, against 60 steps")
+    assert "Use the scs package to 1e-6: 510 steps in the median and 520 at most, against 800 steps" in verdict
+
+
+def test_a_candidate_that_is_slow_at_one_tolerance_may_be_kept(monkeypatch):
+    """Fewer steps to 1e-6 for some more to 1e-3; what takes more than twice as many as another is dropped."""
+    family = ls.QP(np.eye(1), np.eye(1), q=np.zeros(1), l=np.zeros(1), u=np.ones(1))
+    steps = {"first": {1e-3: 150, 1e-6: 2600}, "second": {1e-3: 400, 1e-6: 600}, "third": {1e-3: 1100, 1e-6: 10}}
+    solvers = {ls.Solver(family): found for found in steps.values()}
+
+    def measure(name, solver, parameters, eps, *, most):
+        count = solvers[solver][eps]
+        return Cost(name, eps, np.array([min(count, most)]), np.array([count <= most]), 1.0, most)
+
+    monkeypatch.setattr("longstep.evaluation.cost.solver_cost", measure)
+    assert choose_solver(list(solvers), None) == 1

@@ -18,16 +18,21 @@ from longstep.linalg.matrix import DenseMatrix, SparseMatrix, make_matrix, squar
 @pytest.mark.parametrize("long_row", [False, True])
 def test_matrix_products(density, long_row):
     rng = np.random.default_rng(0)
-    M = rng.normal(size=(60, 90)) * (rng.random((60, 90)) < density)
+    M = rng.normal(size=(160, 190)) * (rng.random((160, 190)) < density)
     if long_row:
-        M[7] = rng.normal(size=90)
+        M[7] = rng.normal(size=190)
     matrix = make_matrix(sp.coo_array(M), np.float64)
     assert isinstance(matrix, SparseMatrix if density < 0.1 else DenseMatrix)
-    x, X, y = rng.normal(size=90), rng.normal(size=(90, 5)), rng.normal(size=(60, 5))
+    x, X, y = rng.normal(size=190), rng.normal(size=(190, 5)), rng.normal(size=(160, 5))
     np.testing.assert_allclose(matrix.mv(jnp.asarray(x)), M @ x, atol=1e-12)
     np.testing.assert_allclose(matrix.mv(jnp.asarray(X)), M @ X, atol=1e-12)
     np.testing.assert_allclose(matrix.rmv(jnp.asarray(y)), M.T @ y, atol=1e-12)
     np.testing.assert_allclose(matrix.dense(), M, atol=0)
+
+
+def test_small_matrices_are_dense():
+    assert isinstance(make_matrix(sp.eye_array(100), np.float64), DenseMatrix)
+    assert isinstance(make_matrix(sp.eye_array(200), np.float64), SparseMatrix)
 
 
 @given(seed=st.integers(0, 500))
@@ -95,10 +100,10 @@ def test_box_refuses_crossed_bounds():
 
 def test_sparse_products_have_the_dense_derivative():
     rng = np.random.default_rng(0)
-    dense = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.05)
+    dense = rng.normal(size=(240, 130)) * (rng.random((240, 130)) < 0.01)
     A = make_matrix(dense, np.dtype("float64"))
     assert isinstance(A, SparseMatrix)
-    x, y = jnp.asarray(rng.normal(size=(30, 3))), jnp.asarray(rng.normal(size=(40, 3)))
+    x, y = jnp.asarray(rng.normal(size=(130, 3))), jnp.asarray(rng.normal(size=(240, 3)))
     np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(y * A.mv(x) ** 2))(x), 2 * dense.T @ (y * (dense @ x)))
     np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(x * A.rmv(y) ** 2))(y), 2 * dense @ (x * (dense.T @ y)))
     np.testing.assert_allclose(jax.jvp(A.mv, (x,), (x,))[1], dense @ x)

@@ -27,8 +27,6 @@ MOST_STEPS = 20_000
 _USUAL_STEPS = 4_000
 # The steps after which most instances are done.
 _SOON = 500
-# What takes no longer than this is not cut short.
-_SHORT = 100
 
 
 @dataclass(frozen=True)
@@ -208,6 +206,8 @@ class Costs:
                 return f"Use the {package}: it solves {unsolved} instances that this does not."
             if all(a.level >= b.level for a, b in zip(mine, theirs, strict=True)):
                 return f"Use the {package}, which takes no more steps here, or the learned solver if C code is wanted."
+            if mine[-1].level > theirs[-1].level:
+                return _divide_advice(mine, theirs, kept, package)
         advice = "Use the learned solver"
         if kept != "learned":
             advice = f"Use the solver that is kept, the {kept}: no learned schedule is better"
@@ -242,6 +242,17 @@ class Costs:
     def to_json(self) -> list[dict[str, Json]]:
         """Return the costs as plain data."""
         return [cost.to_json() for cost in self.rows]
+
+
+def _divide_advice(mine: Sequence[Cost], theirs: Sequence[Cost], kept: str, package: str) -> str:
+    """Return the advice where a package takes fewer steps to the last tolerance, and more to another."""
+    loose = next(k for k, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a.level < b.level)
+    each = [
+        f"to {tolerance_text(mine[k].eps)}: {_describe_steps(ahead[k])}, against {_describe_steps(behind[k])}"
+        for k, ahead, behind in ((loose, mine, theirs), (-1, theirs, mine))
+    ]
+    name = "learned solver" if kept == "learned" else f"solver that is kept, the {kept},"
+    return f"Use the {name} {each[0]}. Use the {package} {each[1]}."
 
 
 def _describe_steps(cost: Cost) -> str:
@@ -284,4 +295,4 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
 
 def _wait_at_most(cost: Cost, most: int) -> int:
     """Return for how many steps another candidate is worth waiting: twice as many as this one took."""
-    return min(most, 2 * max(int(cost.steps.max()), _SHORT)) if cost.done.all() else most
+    return min(most, 2 * max(int(cost.steps.max()), _SOON)) if cost.done.all() else most

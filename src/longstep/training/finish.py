@@ -68,7 +68,7 @@ def _best_proximal(attempts: _Attempts, marks: list[int], recipe: Recipe) -> flo
         return sum(inexact), sum(cost)
 
     tried = {proximal: measure(proximal, recipe.finish_trial) for proximal in recipe.finish_proximal}
-    likely = _cheapest(tried, 2.0)
+    likely = _cheapest(tried, recipe.finish_likely)
     if len(likely) > 1:
         # A few do not tell which of them has the shorter tail.
         likely = _cheapest({proximal: measure(proximal, recipe.finish_few) for proximal in likely}, np.inf)
@@ -101,13 +101,15 @@ def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recip
     for steps in marks:
         # A few tell whether it is worth trying all.
         inexact, cost = attempts.measure(steps, recipe.finish_trial)
-        hopeless = inexact > 2 * (1 - recipe.finish_share) or (costs and cost > 2 * min(costs.values()))
+        hopeless = inexact > 2 * (1 - recipe.finish_share) or (
+            costs and cost > recipe.finish_likely * min(costs.values())
+        )
         if not hopeless:
             inexact, cost = attempts.measure(steps, recipe.finish_instances)
         if not inexact <= 1 - recipe.finish_share:
             continue
         costs[steps] = cost
         # Fewer steps leave more changes: once these cost more, they will.
-        if cost > 2 * min(costs.values()):
+        if cost > recipe.finish_likely * min(costs.values()):
             break
     return record | ({"finish": min(costs, key=lambda steps: costs[steps])} if costs else {})

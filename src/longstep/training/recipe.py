@@ -143,6 +143,8 @@ class Recipe:
     # those with which as many instances are exact another is taken where it costs less than this part.
     finish_proximal: tuple[Positive, ...] = (1e-4, 1e-5, 1e-3, 1e-2, 1e-1)
     finish_gain: Share = 0.8
+    # What costs so many times the least on some instances is not tried on more.
+    finish_likely: Positive = 2.0
     # What these cost counts at the mean and at this quantile.
     finish_quantile: Share = 0.95
 
