@@ -23,7 +23,7 @@ from designs import TOLERANCES, problems  # noqa: E402
 import longstep as ls  # noqa: E402
 from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.algorithms.condensed import Condensed  # noqa: E402
-from longstep.engine.finisher import finish_cost  # noqa: E402
+from longstep.engine.finisher import finish_cost, is_singular  # noqa: E402
 from longstep.engine.solution import INFEASIBLE  # noqa: E402
 from longstep.report.tables import Column, Table  # noqa: E402
 
@@ -60,7 +60,7 @@ def measure(name: str, make: Any, instances: int, seed: int) -> list[tuple[str, 
         history = solver.run(test, STEPS)
         errors = np.maximum(history.primal, history.dual)
         found = solver.solve_batch(test, eps_abs=1e-6, eps_rel=1e-6)
-        cost = np.asarray(found.iterations) + finish_cost(family, found)
+        cost = np.asarray(found.iterations) + finish_cost(family, found, is_singular(trained.record))
         mean = np.exp(np.mean(np.log(np.maximum(errors, 1e-300)), axis=0))
         spent = f"{cost.mean():.1f} {np.quantile(cost, 0.95):.1f} {cost.max():.1f}"
         counts = (count_steps(mean), count_steps(np.quantile(errors, 0.95, axis=0)))

@@ -23,7 +23,7 @@ from .cvxpy import Model, from_cvxpy
 from .data.columns import Columns
 from .data.dataset import Dataset, Split
 from .data.division import divide_samples, read_past
-from .engine.finisher import can_finish, finish_cost, finishes_by_sets
+from .engine.finisher import can_finish, finish_cost, finishes_by_sets, is_singular
 from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
 from .errors import InaccurateReferenceError, NoOptimumError
@@ -214,7 +214,7 @@ def _candidates(family: Family, trained: Training, parameters: Any) -> list[tupl
     candidates = [("learned", trained, learned)]
     if learned.finish is not None and finishes_by_sets(family):
         found = first_try(learned, parameters)
-        later = int(np.ceil(np.mean(finish_cost(family, found))))
+        later = int(np.ceil(np.mean(finish_cost(family, found, is_singular(trained.record)))))
         if later > learned.finish:
             patient = replace(trained, record=trained.record | {"finish": later})
             candidates.append(("learned", patient, Solver(family, patient)))

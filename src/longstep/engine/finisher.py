@@ -25,6 +25,9 @@ from .stopping import Limits
 # Steps after which an active set is first taken from them, and for each unknown of a cone program's Newton steps.
 _ACTIVE = 30
 _NEWTON = 4
+# How many steps cost as much as a correction of a point, and how many proximal steps a singular P takes, about.
+_CORRECTION = 2
+_ROUNDS = 3
 # How many cone programs are taken out at a time.
 _WIDTH = 16
 
@@ -43,9 +46,9 @@ class Exact:
         changes = np.where(later.exact, later.changes, self.changes)
         return Exact(self.exact | later.exact, changes, pairs)
 
-    def cost(self, family: Family) -> np.ndarray:
+    def cost(self, family: Family, singular: bool) -> np.ndarray:
         """Return how many steps cost as much as each instance's finish."""
-        return _cost(family, self.changes, self.fields["x"].T, self.fields.get("y", self.fields["x"]).T)
+        return _cost(family, self.changes, self.fields["x"].T, self.fields.get("y", self.fields["x"]).T, singular)
 
     def into(self, ended: dict[str, Any]) -> dict[str, Any]:
         """What a run ended with, these points in the place of its own."""
@@ -91,16 +94,22 @@ def learned_proximal(record: dict[str, Any] | None) -> float:
     return float((record or {}).get("proximal", finish.PROXIMAL))
 
 
-def finish_cost(family: Family, solution: Solution) -> np.ndarray:
+def is_singular(record: dict[str, Any] | None) -> bool:
+    """Whether a training found that the finish of its family needs a proximal term."""
+    return "proximal" in (record or {})
+
+
+def finish_cost(family: Family, solution: Solution, singular: bool) -> np.ndarray:
     """How many steps cost as much as what the finish did for a solution, or for several; 0 where it did nothing.
 
     A Newton step is a factorization, which is (n + m)/3 products with its factors. A change of an active set costs the
     multipliers of its rows and the values of all inequalities, and so does, by a third, every row that it begins with.
+    The point is corrected some times, more often where P is singular, each at the price of two steps.
     """
-    return _cost(family, np.asarray(solution.changes), np.asarray(solution.x), np.asarray(solution.y))
+    return _cost(family, np.asarray(solution.changes), np.asarray(solution.x), np.asarray(solution.y), singular)
 
 
-def _cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray, singular: bool) -> np.ndarray:
     """`finish_cost` of points whose coordinates are on the last axis."""
     if isinstance(family, QP):
         kinds = family.host.kinds
@@ -110,7 +119,8 @@ def _cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray) -> 
         active = count_support(family, x)
     else:
         return np.maximum(changes, 0) * (family.n + family.m) / 3
-    return np.where(changes < 0, 0.0, changes_cost(family, changes, active))
+    corrected = _CORRECTION * finish.corrections(singular) * (_ROUNDS if singular else 1)
+    return np.where(changes < 0, 0.0, corrected + changes_cost(family, changes, active))
 
 
 def changes_cost(family: QP | Composite, changes: np.ndarray, active: np.ndarray) -> np.ndarray:

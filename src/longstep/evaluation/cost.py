@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from .._util.plain import Json
 from .._util.text import count_text, seconds_text, tolerance_text
 from ..engine.batching import widen
-from ..engine.finisher import finish_cost
+from ..engine.finisher import finish_cost, is_singular
 from ..engine.solution import INFEASIBLE, Solution, Status
 from ..families.base import Family
 from ..families.conic import Conic
@@ -96,7 +96,8 @@ def solver_cost(
 
 
 def _count_steps(solver: Solver, solution: Solution) -> np.ndarray:
-    return np.asarray(solution.iterations) + np.ceil(finish_cost(solver.family, solution)).astype(int)
+    cost = finish_cost(solver.family, solution, is_singular(solver.record))
+    return np.asarray(solution.iterations) + np.ceil(cost).astype(int)
 
 
 def list_tolerances(family: Family) -> tuple[float, ...]:

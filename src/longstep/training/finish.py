@@ -33,11 +33,7 @@ class _Attempts:
         self.places = _spread_out(count, recipe.finish_instances)
         self.rehearsal = self.solver.rehearse(family.select(parameters, self.places), marks, ACCURACY)
         self.finisher = self.solver.make_finisher(self.solver.proximal)
-
-    @property
-    def has_proximal(self) -> bool:
-        """Whether there is a proximal term to choose."""
-        return make_finish(self.family).proximal
+        self.is_singular = make_finish(family).proximal
 
     def use(self, proximal: float) -> None:
         """Try with this term from now on."""
@@ -47,7 +43,7 @@ class _Attempts:
         """Return the share of so many instances that stays inexact after these steps, and what the finish costs."""
         places = _spread_out(len(self.places), count)
         found = self.rehearsal.finish(self.finisher, steps, places)
-        each = steps + found.cost(self.family)[places]
+        each = steps + found.cost(self.family, self.is_singular)[places]
         inexact = 1 - float(np.mean(found.exact[places]))
         return inexact, float(np.mean(each) + np.quantile(each, self.recipe.finish_quantile))
 
@@ -94,7 +90,7 @@ def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recip
     marks = sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True)
     attempts = _Attempts(family, training, parameters, marks, recipe)
     record: dict[str, Any] = {}
-    if attempts.has_proximal:
+    if attempts.is_singular:
         record["proximal"] = _best_proximal(attempts, marks, recipe)
         attempts.use(record["proximal"])
     costs: dict[int, float] = {}
