@@ -14,7 +14,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from longstep.report.tables import Column, Table  # noqa: E402
 PATH = Path("out/benchmarks/front_door.json")
 EPS = 1e-6
 Family = tuple[cp.Problem, Callable[[np.random.Generator], dict[str, Any]]]
+# A problem and its past parameters.
+Learnable = tuple[cp.Problem, dict[str, np.ndarray]]
 
 
 def steps_denoised() -> Family:
@@ -270,31 +272,49 @@ def tabulate(known: dict[str, Any]) -> Table:
     return Table(f"Steps until solve ends at {EPS:.0e}", tuple(map(Column, columns)), tuple(rows), note)
 
 
-def main() -> None:
-    """Measure what is not in the file yet, then print all of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FAMILIES))
+def make_parser(description: str | None, families: Collection[str], out: Path) -> argparse.ArgumentParser:
+    """Return the options that benchmarks of families through the front door have in common."""
+
+    def read_name(name: str) -> str:
+        if name not in families:
+            raise argparse.ArgumentTypeError(f"there is no family {name}; there are {', '.join(families)}")
+        return name
+
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", type=read_name, help=", ".join(families))
     parser.add_argument("--train", type=int, default=60)
     parser.add_argument("--test", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=PATH)
-    options = parser.parse_args()
-    if unknown := set(options.names) - set(FAMILIES):
-        parser.error(f"there is no family {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
+    parser.add_argument("--out", type=Path, default=out)
+    return parser
+
+
+def run(names: Iterable[str], options: argparse.Namespace, end: str, make: Callable[[str], Learnable]) -> None:
+    """Measure what is not in the file yet, then print all of it; `end` tells runs of a family apart."""
     warnings.filterwarnings("ignore", category=PendingDeprecationWarning)
     known = json.loads(options.out.read_text()) if options.out.exists() else {}
     asked = {}
-    for name in options.names or FAMILIES:
-        key = f"{name}/{options.train}/{options.test}/{options.seed}"
+    for name in names:
+        key = f"{name}/{options.train}/{options.test}{end}"
         if key not in known:
-            problem, draw = FAMILIES[name]()
-            past = draw_past(draw, options.train + options.test, options.seed)
-            known[key] = measure_family(problem, past, options.train, options.test)
+            known[key] = measure_family(*make(name), options.train, options.test)
             write_bytes(options.out, json.dumps(known, indent=1).encode())
         asked[name] = known[key]
         print(f"{name}: {known[key]['verdict']}", flush=True)
     print(tabulate(asked).text())
     print(tabulate(asked).markdown())
+
+
+def main() -> None:
+    """Read the options, draw and measure."""
+    parser = make_parser(__doc__, FAMILIES, PATH)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    def make(name: str) -> Learnable:
+        problem, draw = FAMILIES[name]()
+        return problem, draw_past(draw, options.train + options.test, options.seed)
+
+    run(options.names or FAMILIES, options, f"/{options.seed}", make)
 
 
 if __name__ == "__main__":

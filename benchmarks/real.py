@@ -10,26 +10,18 @@ season. What is counted is `benchmarks/front_door.py`'s. JSON: out/benchmarks/re
 measured again.
 """
 
-import argparse
 import csv
 import functools
 import gzip
 import importlib
-import json
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from front_door import measure_family, tabulate
-
-from longstep._util.storage import write_bytes
-
-Past = dict[str, np.ndarray]
-Family = tuple[cp.Problem, Past]
+from front_door import Learnable, make_parser, run
 
 
 class Data:
@@ -92,7 +84,7 @@ def _expected(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mean, drifted / drifted.sum(1, keepdims=True), covariance
 
 
-def stocks(data: Data) -> Family:
+def stocks(data: Data) -> Learnable:
     """Twenty stocks every week: return, risk, costs of trading."""
     mean, held, covariance = _expected(data)
     w, mu, old = cp.Variable(20, name="w"), cp.Parameter(20, name="mu"), cp.Parameter(20, name="old")
@@ -101,7 +93,7 @@ def stocks(data: Data) -> Family:
     return cp.Problem(cp.Maximize(value), rows), {"mu": mean, "old": held}
 
 
-def stocks_risk(data: Data) -> Family:
+def stocks_risk(data: Data) -> Learnable:
     """The same stocks, the risk as a norm that is bounded."""
     mean, _, covariance = _expected(data)
     root = np.linalg.cholesky(covariance)
@@ -128,7 +120,7 @@ def _flow(grid: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return 100 / branch[:, 3], incidence, np.array([place[int(number)] for number in gen[:, 0]])
 
 
-def power_flow(data: Data) -> Family:
+def power_flow(data: Data) -> Learnable:
     """Optimal DC power flow on IEEE's 118 buses, every 31 hours."""
     grid = data.grid("case118")
     susceptance, incidence, at = _flow(grid)
@@ -164,7 +156,7 @@ def _nominal_flow(
     return angle @ (susceptance[:, None] * incidence).T
 
 
-def dispatch(data: Data) -> Family:
+def dispatch(data: Data) -> Learnable:
     """A day of ten generators with ramps, wind and sun off the load."""
     gen = data.grid("case39")["gen"]
     most = gen[:, 8]
@@ -185,7 +177,7 @@ def dispatch(data: Data) -> Family:
     return cp.Problem(cp.Minimize(value), rows), {"net": net, "before": held}
 
 
-def home(data: Data) -> Family:
+def home(data: Data) -> Learnable:
     """A day of a house with sun and a battery, two tariffs: a linear program."""
     load = 0.5 * _days(data.loads["H0-A_pload"]) / data.loads["H0-A_pload"].mean()
     net = load - 5.0 * _days(data.renewables["PV1"])
@@ -202,7 +194,7 @@ def home(data: Data) -> Family:
     return cp.Problem(cp.Minimize(value), rows), {"net": net, "soc": level}
 
 
-def charging(data: Data) -> Family:
+def charging(data: Data) -> Learnable:
     """Twelve cars at one transformer in a day, its load made level."""
     base = 60 * _days(data.loads["G0-A_pload"]) / data.loads["G0-A_pload"].max()
     rng = np.random.default_rng(0)
@@ -218,7 +210,7 @@ def charging(data: Data) -> Family:
     return cp.Problem(cp.Minimize(value), rows), {"load": base, "need": 5 + 25 * np.tile(share, 4)}
 
 
-def warmth(data: Data) -> Family:
+def warmth(data: Data) -> Learnable:
     """A heat pump in the weather of the next day, comfort as soft bounds."""
     outside = np.lib.stride_tricks.sliding_window_view(data.temperature, 24)[::29]
     T, u = cp.Variable((2, 25), name="T"), cp.Variable(24, name="u")
@@ -235,7 +227,7 @@ def warmth(data: Data) -> Family:
     return cp.Problem(cp.Minimize(value), rows), {"weather": outside, "now": rooms}
 
 
-def season(data: Data) -> Family:
+def season(data: Data) -> Learnable:
     """A week of temperatures into a trend with few bends and a daily pattern."""
     weeks = np.lib.stride_tricks.sliding_window_view(data.temperature, 168)[::30]
     trend, daily, y = cp.Variable(168, name="trend"), cp.Variable(24, name="daily"), cp.Parameter(168, name="y")
@@ -245,7 +237,7 @@ def season(data: Data) -> Family:
     return cp.Problem(cp.Minimize(value), rows), {"y": weeks}
 
 
-def quantile(data: Data) -> Family:
+def quantile(data: Data) -> Learnable:
     """The upper decile of a week of loads by the hour of the day: a linear program."""
     series = data.loads["G3-A_pload"] / data.loads["G3-A_pload"].mean()
     weeks = np.lib.stride_tricks.sliding_window_view(series, 168)[::31]
@@ -257,7 +249,7 @@ def quantile(data: Data) -> Family:
     return cp.Problem(cp.Minimize(cp.sum(cp.maximum(0.9 * off, -0.1 * off)))), {"y": weeks}
 
 
-def estimation(data: Data) -> Family:
+def estimation(data: Data) -> Learnable:
     """The angles of IEEE's 30 buses from flows of which some are wrong: Huber's loss."""
     grid = data.grid("case30")
     susceptance, incidence, at = _flow(grid)
@@ -279,39 +271,26 @@ def estimation(data: Data) -> Family:
     return cp.Problem(cp.Minimize(cp.sum(cp.huber(rows @ x - y, 1))), [x[0] == 0]), {"y": noisy}
 
 
-FAMILIES: dict[str, Callable[[Data], Family]] = {
+FAMILIES: dict[str, Callable[[Data], Learnable]] = {
     f.__name__: f
     for f in (stocks, stocks_risk, power_flow, dispatch, home, charging, warmth, season, quantile, estimation)
 }
 
 
 def main() -> None:
-    """Measure what is not in the file yet, then print all of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FAMILIES))
-    parser.add_argument("--train", type=int, default=60)
-    parser.add_argument("--test", type=int, default=200)
+    """Read the options and the data, and measure."""
+    parser = make_parser(__doc__, FAMILIES, Path("out/benchmarks/real.json"))
     parser.add_argument("--data", type=Path, default=Path("out/packages"))
-    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/real.json"))
     options = parser.parse_args()
-    if unknown := set(options.names) - set(FAMILIES):
-        parser.error(f"there is no family {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
     if not (options.data / "skfolio").is_dir():
         parser.error(f"{options.data} has no skfolio: `make real` fetches the packages with the data")
-    warnings.filterwarnings("ignore", category=PendingDeprecationWarning)
-    known = json.loads(options.out.read_text()) if options.out.exists() else {}
-    data, asked = Data(options.data), {}
-    for name in options.names or FAMILIES:
-        key = f"{name}/{options.train}/{options.test}"
-        if key not in known:
-            problem, past = FAMILIES[name](data)
-            past = {key: values[: options.train + options.test] for key, values in past.items()}
-            known[key] = measure_family(problem, past, options.train, options.test)
-            write_bytes(options.out, json.dumps(known, indent=1).encode())
-        asked[name] = known[key]
-        print(f"{name}: {known[key]['verdict']}", flush=True)
-    print(tabulate(asked).text())
-    print(tabulate(asked).markdown())
+    data = Data(options.data)
+
+    def make(name: str) -> Learnable:
+        problem, past = FAMILIES[name](data)
+        return problem, {key: values[: options.train + options.test] for key, values in past.items()}
+
+    run(options.names or FAMILIES, options, "", make)
 
 
 if __name__ == "__main__":
