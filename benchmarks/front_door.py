@@ -272,7 +272,7 @@ def tabulate(known: dict[str, Any]) -> Table:
     return Table(f"Steps until solve ends at {EPS:.0e}", tuple(map(Column, columns)), tuple(rows), note)
 
 
-def make_parser(description: str | None, families: Collection[str], out: Path) -> argparse.ArgumentParser:
+def make_parser(description: str | None, families: Collection[str]) -> argparse.ArgumentParser:
     """Return the options that benchmarks of families through the front door have in common."""
 
     def read_name(name: str) -> str:
@@ -284,7 +284,6 @@ def make_parser(description: str | None, families: Collection[str], out: Path) -
     parser.add_argument("names", nargs="*", metavar="NAME", type=read_name, help=", ".join(families))
     parser.add_argument("--train", type=int, default=60)
     parser.add_argument("--test", type=int, default=200)
-    parser.add_argument("--out", type=Path, default=out)
     return parser
 
 
@@ -306,8 +305,9 @@ def run(names: Iterable[str], options: argparse.Namespace, end: str, make: Calla
 
 def main() -> None:
     """Read the options, draw and measure."""
-    parser = make_parser(__doc__, FAMILIES, PATH)
+    parser = make_parser(__doc__, FAMILIES)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=PATH)
     options = parser.parse_args()
 
     def make(name: str) -> Learnable:

@@ -279,7 +279,8 @@ FAMILIES: dict[str, Callable[[Data], Learnable]] = {
 
 def main() -> None:
     """Read the options and the data, and measure."""
-    parser = make_parser(__doc__, FAMILIES, Path("out/benchmarks/real.json"))
+    parser = make_parser(__doc__, FAMILIES)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/real.json"))
     parser.add_argument("--data", type=Path, default=Path("out/packages"))
     options = parser.parse_args()
     if not (options.data / "skfolio").is_dir():

@@ -122,8 +122,9 @@ def test_unseen_lassos_of_the_experiment_are_exact(steps):
     support = np.count_nonzero(found.x, axis=1)
     if steps == 0:
         assert (found.changes >= support).all()
-    expected = 6 + (found.changes + support / 3) * (6 * support**2 + 2 * 128 * support + 2 * 128) / (2 * 128**2)
+    expected = (found.changes + support / 3) * (6 * support**2 + 2 * 128 * support + 2 * 128) / (2 * 128**2)
     np.testing.assert_allclose(finish_cost(problem.family, found, singular=False), expected)
+    np.testing.assert_allclose(finish_cost(problem.family, found, singular=True), expected + 36)
 
 
 BOUNDS = {

@@ -104,7 +104,7 @@ def finish_cost(family: Family, solution: Solution, singular: bool) -> np.ndarra
 
     A Newton step is a factorization, which is (n + m)/3 products with its factors. A change of an active set costs the
     multipliers of its rows and the values of all inequalities, and so does, by a third, every row that it begins with.
-    The point is corrected some times, more often where P is singular, each at the price of two steps.
+    Where P is singular, the point is corrected many times, each at the price of two steps.
     """
     return _cost(family, np.asarray(solution.changes), np.asarray(solution.x), np.asarray(solution.y), singular)
 
@@ -119,7 +119,7 @@ def _cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray, sin
         active = count_support(family, x)
     else:
         return np.maximum(changes, 0) * (family.n + family.m) / 3
-    corrected = _CORRECTION * finish.corrections(singular) * (_ROUNDS if singular else 1)
+    corrected = _CORRECTION * _ROUNDS * finish.corrections(1.0) if singular else 0
     return np.where(changes < 0, 0.0, corrected + changes_cost(family, changes, active))
 
 
