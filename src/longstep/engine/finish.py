@@ -24,7 +24,7 @@ from ..algorithms.residuals import Residuals
 from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
 from ..families.point import Point
 from ..families.quadratic_program import QP
-from .pivoting import ROUNDING, Bounds, Coupling, RowSet, over_instances, pivot, seed
+from .pivoting import ROUNDING, Bounds, Coupling, RowSet, SetSearch, over_instances, pivot, seed
 
 # Residuals and gap of an exact point, absolute and relative, in the user's units.
 ACCURACY = 1e-9
@@ -40,7 +40,7 @@ MOST = 1000
 OUTER = 8
 
 
-class Finish(eqx.Module):
+class Finish(SetSearch):
     """What all instances of a family share: R⁻¹, A R⁻¹ and H, or those of R + δI."""
 
     family: EliminatedQP
@@ -58,7 +58,7 @@ class Finish(eqx.Module):
         tables = finish_tables(R, A, np.eye(len(R)), proximal)
         inverse, spread, gram, delta, root = (jnp.asarray(value, jnp.float64) for value in tables)
         coupling = Coupling(gram, root, slots=min(A.shape), uneven=tables.delta > 0)
-        return Finish(made, inverse, spread, delta, coupling)
+        return Finish(family=made, inverse=inverse, spread=spread, delta=delta, coupling=coupling)
 
     def seek(self, encoded: Any, point: Point) -> "Outcome":
         """The exact points of instances, from the active sets of points near them."""
@@ -83,16 +83,6 @@ class Finish(eqx.Module):
             return (number < OUTER) & jnp.any(outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
 
         return jax.lax.while_loop(is_rough, again, (jnp.int32(0), found, v, outcome))[3]
-
-    @property
-    def proximal(self) -> bool:
-        """Whether R is singular."""
-        return self.coupling.uneven
-
-    @property
-    def width(self) -> int:
-        """How many instances are sought for at a time."""
-        return self.coupling.width
 
 
 class Outcome(eqx.Module):

@@ -37,6 +37,22 @@ class Coupling(eqx.Module):
         return int(np.clip(_CACHE // (8 * max(self.slots, 1) ** 2), 4, 256))
 
 
+class SetSearch(eqx.Module):
+    """A finish that searches for the active set of rows with this coupling."""
+
+    coupling: eqx.AbstractVar[Coupling]
+
+    @property
+    def proximal(self) -> bool:
+        """Whether a proximal term is taken, as where P is singular."""
+        return self.coupling.uneven
+
+    @property
+    def width(self) -> int:
+        """How many instances are sought for at a time."""
+        return self.coupling.width
+
+
 class RowSet(eqx.Module):
     """An active set in slots, as many as there can be independent rows: the row of each, or −1 for an empty slot; +1
     for its upper bound or −1 for the lower; its multiplier; and the inverse of H_WW, zero at empty slots."""

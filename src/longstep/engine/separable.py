@@ -29,10 +29,10 @@ from ..families.smooth import Quadratic, QuadraticInstance
 from ..linalg.matrix import along, max_norm
 from ..linalg.prox import L1, Box, NonNegative
 from .finish import ACCURACY, PROXIMAL, Finish, Outcome, corrections
-from .pivoting import ROUNDING, Bounds, Coupling, RowSet, over_instances, pivot, seed
+from .pivoting import ROUNDING, Bounds, Coupling, RowSet, SetSearch, over_instances, pivot, seed
 
 
-class SupportFinish(eqx.Module):
+class SupportFinish(SetSearch):
     """The finish of g = Σ wᵢ|zᵢ|: P couples the rows s = −q − Pz."""
 
     family: Composite[QuadraticInstance]
@@ -49,7 +49,8 @@ class SupportFinish(eqx.Module):
         rank = int(np.sum(values > family.n * np.finfo(np.float64).eps * values[-1]))
         root = np.sqrt(np.maximum(np.diagonal(P), np.finfo(np.float64).tiny))
         coupling = Coupling(jnp.asarray(P), jnp.asarray(root), slots=rank, uneven=False)
-        return SupportFinish(family, jnp.asarray(np.broadcast_to(family.g.weight, family.n)), coupling)
+        weight = jnp.asarray(np.broadcast_to(family.g.weight, family.n))
+        return SupportFinish(family=family, weight=weight, coupling=coupling)
 
     def seek(self, encoded: Encoded, point: Point) -> Outcome:
         """Return the exact points of instances, from the supports of points near them."""
@@ -80,16 +81,6 @@ class SupportFinish(eqx.Module):
         z = jax.lax.fori_loop(0, corrections(0.0), correct, jnp.zeros_like(q))
         # A wrong sign is the rounding of zero: of an entry whose subgradient is at its bound all the same.
         return z.at[places].set(jnp.where(found.side * z[found.rows] > 0, z[found.rows], 0.0), mode="drop")
-
-    @property
-    def proximal(self) -> bool:
-        """Whether a proximal term is taken; never."""
-        return self.coupling.uneven
-
-    @property
-    def width(self) -> int:
-        """How many instances are sought for at a time."""
-        return self.coupling.width
 
 
 class BoundsFinish(eqx.Module):
