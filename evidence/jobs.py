@@ -108,7 +108,7 @@ def find_missing(job: Job, root: Path) -> list[str]:
         if kind == "data":
             there = (data / name).exists()
         elif kind == "file":
-            there = Path(os.environ.get(name, "")).is_file()
+            there = name in os.environ and Path(os.environ[name]).exists()
         elif kind == "cc":
             there = any(map(shutil.which, (os.environ.get("CC", "cc").split()[0], "gcc", "clang")))
         else:
