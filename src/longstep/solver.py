@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from .algorithms.registry import default_algorithm
 from .data.columns import Columns
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
-from .engine.finisher import Finisher, first_attempt, learned_proximal
+from .engine.finisher import Finisher, can_finish, first_attempt, learned_proximal
 from .engine.function import Function
 from .engine.history import History
 from .engine.learned import Learned
@@ -28,7 +28,7 @@ from .engine.stopping import Limits
 from .engine.traced import TracedSolve, make_traced
 from .engine.walk import Attempts, Rehearsal, rehearse, walk
 from .export_c import CompiledSolver, compile_solver
-from .families.base import Family
+from .families.base import Encoded, Family
 from .families.parameter_range import Seen
 from .families.point import Point
 from .families.quadratic_program import QP
@@ -57,7 +57,7 @@ class Solver:
     schedule. It is on by default, but where a schedule was given as such; `"late"` has the fallback alone, and
     moves only after 1000 steps.
 
-    The `finish` is for quadratic programs in float64: after so many steps, and again after twice, four times … as many,
+    The `finish` is for quadratic programs: after so many steps, and again after twice, four times … as many,
     the active set of every instance that has not ended is taken from its multipliers, mended row by row until it is
     the optimal one, and solved for exactly. Such a point counts only if its residuals and gap are below 1e-9;
     otherwise the steps go on as if nothing had been tried. A warm start's set is tried before the first step. Cone
@@ -67,6 +67,8 @@ class Solver:
     is without. Where P is singular, `proximal` times its largest eigenvalue stands in for what it lacks, in steps that
     take it off again; training finds that too. Composites of a Quadratic with L1, Box or NonNegative have the finish of
     QPs, with the support or the unknowns at bounds as the set. `solve(steps=…)` and `run` take steps and nothing else.
+    A finish is in float64. Asked for on a float32 family, it takes the user's own data and what the steps in float32
+    reached, and points are then returned in float64.
 
     `factors="float32"` keeps the factorizations of a float64 family in float32: half the memory, and products that are
     faster. Iterates, residuals and what is solved for stay in float64, and iterative refinement, where the algorithm
@@ -125,7 +127,8 @@ class Solver:
         if ladder not in (True, False, "late", None):
             raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
         self.ladder: LadderUse = usual_ladder if ladder is None else ladder
-        self.finish = first_attempt(family, learned if finish is None else finish, self.record)
+        usual_finish = learned and can_finish(family)
+        self.finish = first_attempt(family, usual_finish if finish is None else finish, self.record)
         self.proximal = learned_proximal(self.record)
         self._finisher = None
         self._working = self.algorithm.prepare_family(family)
@@ -166,9 +169,10 @@ class Solver:
         budget = Budget(max_iter, steps, time_limit)
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         single = self._single(parameter)
-        encoded = self._take(self._encode(single), 0)
+        encoded = self._encode(single)
+        given = _Given(*(self._take(each, 0) for each in (encoded, self._encode_exactly(encoded, single))))
         start = None if warm_start is None else read_start(self.family, warm_start, ())
-        ended = self._solve(encoded, start, limits, budget, clock, self._leaves)
+        ended = self._solve(given, start, limits, budget, clock, self._leaves)
         return make_solution(ended, clock.elapsed(), self.family.layout, single)
 
     def solve_batch(
@@ -208,9 +212,12 @@ class Solver:
         def piece(index: int, width: int) -> Ended:
             # Padding with the last instance keeps the number of compiled shapes small.
             padded = np.minimum(np.arange(index, index + width), count - 1)
-            encoded = batching.spread(self._encode(self._select(parameters, padded)), self.family.instance_axis)
+            some = self._select(parameters, padded)
+            encoded = self._encode(some)
+            exactly = self._encode_exactly(encoded, some)
+            given = _Given(batching.spread(encoded, self.family.instance_axis), exactly)
             part = None if start is None else batching.spread(jax.tree.map(lambda a: a[..., padded], start), -1)
-            return self._solve(encoded, part, limits, budget, clock, self._everywhere)
+            return self._solve(given, part, limits, budget, clock, self._everywhere)
 
         pieces = batching.divide(count, chunk)
         parts = batching.run(piece, pieces)
@@ -288,6 +295,11 @@ class Solver:
         ask for small tolerances, or have a finish.
         """
         require_jax(self.family.dtype)
+        if self.finish is not None and not can_finish(self.family):
+            raise ValueError(
+                "this solver takes its steps in float32 and finishes in float64, which a function of JAX cannot do: make "
+                'it with finish=False, or give the family dtype="float64"'
+            )
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         budget = Budget(max_iter, steps, None)
         finish = None if self.finish is None else make_traced(self._working, self.proximal)
@@ -453,9 +465,16 @@ class Solver:
         number = self.family.dtype.type
         return Limits(number(eps_abs), number(eps_rel), number(eps), np.int32(check_every))
 
+    def _encode_exactly(self, encoded: Encoded, parameters: Any) -> Encoded:
+        """Return instances as the finish takes them, which is in float64."""
+        if self.finish is None or self.family.dtype == np.float64:
+            return encoded
+        return self._keep_finisher().encode(parameters)
+
     def _solve(
-        self, encoded: Any, start: Point | None, limits: Limits, budget: Budget, clock: Clock, leaves: tuple
+        self, given: "_Given", start: Point | None, limits: Limits, budget: Budget, clock: Clock, leaves: tuple
     ) -> Ended:
+        encoded = given.encoded
         first = self._first(start)
         is_warm = start is not None
         if start is None:
@@ -467,7 +486,9 @@ class Solver:
         elif clock.limit is None and self.finish is None:
             progress, point = jitted.solve_until(self._key, leaves, encoded, start, limits, first, max_iter)
         else:
-            attempts = None if self.finish is None else Attempts(self._keep_finisher(), self.finish, is_warm)
+            attempts = None
+            if self.finish is not None:
+                attempts = Attempts(self._keep_finisher(), given.exactly, self.finish, is_warm)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extract_best(self._key, leaves, encoded, progress)
         timed_out = clock.limit is not None and int(progress.k) < max_iter
@@ -491,7 +512,19 @@ class Solver:
             "ray_y": None if rays is None else np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan),
             "changes": np.full(status.shape, -1),
         }
+        if self.finish is not None and not budget.fixed:
+            # Whether the finish was tried or not.
+            ended = {
+                k: v.astype(np.float64) if v is not None and v.dtype == np.float32 else v for k, v in ended.items()
+            }
         return ended if exact is None else exact.into(ended)
+
+
+class _Given(NamedTuple):
+    """Instances as the steps take them, and as the finish does."""
+
+    encoded: Encoded
+    exactly: Encoded
 
 
 def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["float32"] | None:

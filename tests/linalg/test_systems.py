@@ -22,12 +22,15 @@ from longstep.linalg.systems import (
     Sparse,
     Spectrum,
     choose,
+    cost,
     factorize,
     refinements_for,
+    respond,
     solve,
 )
 from longstep.linalg.systems.augmented import Augmented
 from longstep.linalg.systems.inverse import Inverse
+from longstep.linalg.systems.response import Response
 
 N = 6
 
@@ -55,7 +58,7 @@ def operator(seed: int, pattern: Pattern, dtype=np.float64):
 
     def make(shift, weights) -> Gram:
         matrices = make_matrix(P, dtype), make_matrix(A, dtype)
-        known = pattern.diagonal, spectrum, free, 0.5, augmented
+        known = pattern.diagonal, spectrum, free, 0.5, augmented, pattern.rows is not None
         return Gram(*matrices, jnp.asarray(shift), jnp.asarray(weights), n, *known)
 
     def dense(shift, weights):
@@ -66,7 +69,15 @@ def operator(seed: int, pattern: Pattern, dtype=np.float64):
 
 # As if the factor of the augmented form had so many.
 FILL = 50
-PATTERNS = [Pattern(N), Pattern(N, diagonal=True), Pattern(N, spectral=True), Pattern(N, fill=FILL)]
+# As many as `operator` makes.
+ROWS = N + 2
+PATTERNS = [
+    Pattern(N),
+    Pattern(N, diagonal=True),
+    Pattern(N, spectral=True),
+    Pattern(N, fill=FILL),
+    Pattern(N, rows=ROWS),
+]
 CASES = [
     pytest.param(back_end, pattern, id=f"{back_end.__name__}, {k}")
     for k, pattern in enumerate(PATTERNS)
@@ -138,7 +149,46 @@ def test_derivatives_of_solves(back_end, pattern):
 def test_the_choice_is_the_cheapest(pattern, solves):
     chosen = choose(pattern, solves)
     assert chosen.fits(pattern)
-    assert all(chosen.flops(pattern, solves) <= b.flops(pattern, solves) for b in BACK_ENDS if b.fits(pattern))
+    assert all(cost(chosen, pattern, solves) <= cost(b, pattern, solves) for b in BACK_ENDS if b.fits(pattern))
+
+
+def test_rows_alone_are_asked_for_where_they_are_few():
+    assert choose(Pattern(40, rows=62), ALWAYS) is Response
+    assert choose(Pattern(40, rows=62), ONCE) is not Response
+    assert choose(Pattern(40, rows=400), ALWAYS) is not Response
+
+
+def test_values_of_rows_and_their_derivatives():
+    pattern = Pattern(N, rows=ROWS)
+    make, dense, m = operator(3, pattern)
+    A = np.asarray(make(0.0, np.ones(m)).A.dense())
+    rng = np.random.default_rng(3)
+    t, dt, weights, change = (
+        rng.normal(size=(m, 4)),
+        rng.normal(size=(m, 4)),
+        rng.uniform(0.5, 2, m),
+        rng.normal(size=m),
+    )
+    response = Response.factor(make(0.3, weights)).response
+    assert response is not None
+
+    def values(weights, t):
+        return respond(make(0.3, weights), response, t)
+
+    def exact(weights, t):
+        return A @ np.linalg.solve(dense(0.3, weights), A.T @ t)
+
+    np.testing.assert_allclose(values(weights, t), exact(weights, t), atol=1e-12)
+    h = 1e-6
+    _, tangent = jax.jvp(values, (jnp.asarray(weights), jnp.asarray(t)), (jnp.asarray(change), jnp.asarray(dt)))
+    slope = (exact(weights + h * change, t + h * dt) - exact(weights - h * change, t - h * dt)) / (2 * h)
+    np.testing.assert_allclose(tangent, slope, atol=1e-7)
+    gradient = jax.grad(lambda weights: jnp.sum(values(weights, jnp.asarray(t)) * dt))(jnp.asarray(weights))
+    np.testing.assert_allclose(
+        gradient @ change,
+        np.sum((exact(weights + h * change, t) - exact(weights - h * change, t)) * dt) / (2 * h),
+        rtol=1e-6,
+    )
 
 
 def test_diagonal_systems_are_divisions_and_few_solves_need_no_inverse():

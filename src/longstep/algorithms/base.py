@@ -2,7 +2,8 @@
 
 import dataclasses
 from abc import abstractmethod
-from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
+from collections.abc import Callable
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,10 +21,23 @@ from .residuals import Residuals
 Theta: TypeAlias = dict[str, Float[Array, "..."]]
 # A state of some algorithm, to those who run any: they carry it and never look into it.
 State: TypeAlias = PyTree
+# What of a state the next step reads, where that is not all.
+Trimmed: TypeAlias = PyTree
 # What `prepare_instance` makes of an instance and θ: for `step` alone.
 Extra: TypeAlias = PyTree
+# The number of a step or of a place, known when a program is compiled or only when it runs.
+Number: TypeAlias = int | Int[Array, ""]
 FamilyT = TypeVar("FamilyT", bound=Family)
 StateT = TypeVar("StateT")
+
+
+class Course(NamedTuple):
+    """The steps of a schedule: how many, θ of each, the factors of all, and which of them each step has."""
+
+    length: int
+    theta: Callable[[Number], Theta]
+    factors: Factored
+    which: Int[Array, " places"]
 
 
 class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
@@ -108,6 +122,10 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         """The error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""
         return epsilon
 
+    def trusts(self, family: FamilyT, error: float) -> bool:
+        """Whether steps may take the solutions of a cached inverse with this error as they are."""
+        return False
+
     def prepare_instance(self, family: FamilyT, instance: InstanceT, theta: Theta, factors: Factored | None) -> Extra:
         """What depends on θ and the instance but not on the iterate."""
         return None
@@ -127,6 +145,27 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         state: StateT,
     ) -> StateT:
         """One application of T_θ; `extra` is what prepare_instance returned for this θ, or None: not computed yet."""
+
+    def shortens(self, family: FamilyT, factors: Factored | None) -> bool:
+        """Whether there is a `short_step` with these factors."""
+        return False
+
+    def trim(self, state: StateT) -> Trimmed:
+        """What of a state short steps go on from."""
+        return state
+
+    def short_step(
+        self, family: FamilyT, instance: InstanceT, theta: Theta, factors: Factored | None, state: Trimmed
+    ) -> Trimmed:
+        """A `step` between others: nobody looks at its state. `step` takes what it returns."""
+        raise NotImplementedError(f"{type(self).__name__} has no short steps")
+
+    def take_together(
+        self, family: FamilyT, instance: InstanceT, course: Course, state: Trimmed
+    ) -> Callable[[Number, Number, Trimmed], Trimmed] | None:
+        """The map (first, stop, state) ↦ the state after short steps first … stop − 1, by a kernel that takes them all;
+        None where there is none for this machine."""
+        return None
 
     @abstractmethod
     def residuals(self, family: FamilyT, instance: InstanceT, state: StateT) -> Residuals:

@@ -75,7 +75,7 @@ def measure_qp(family: QP, instance: QPInstance, state: QPState) -> Residuals:
     """Return the residuals of (w, z, y) in the user's units."""
     # Every step leaves z in [l, u] and y without parts along infinite bounds; a start need not.
     z = jnp.clip(state.z, instance.l, instance.u)
-    y = _cut(instance, state.y)
+    y = cut(instance.l, instance.u, state.y)
     matrices = family.matrices
     s = family.matrices.scaling
     to_user = along(1 / s.e, state.z)
@@ -87,16 +87,16 @@ def measure_qp(family: QP, instance: QPInstance, state: QPState) -> Residuals:
     dual = (Pw + instance.q + Aty) * to_user_dual
     quadratic = inner(state.w, Pw) / s.c
     linear = inner(instance.q, state.w) / s.c
-    support = _support(instance, y) / s.c
+    dual_part = support(instance.l, instance.u, y) / s.c
     return Residuals(
         primal=two_norm(primal),
         dual=two_norm(dual),
         primal_max=max_norm(primal),
         dual_max=max_norm(dual),
-        gap=jnp.abs(quadratic + linear + support),
+        gap=jnp.abs(quadratic + linear + dual_part),
         primal_scale=max_norm(jnp.maximum(jnp.abs(Aw), jnp.abs(z)) * to_user),
         dual_scale=max_norm(jnp.maximum(jnp.maximum(jnp.abs(Pw), jnp.abs(Aty)), jnp.abs(instance.q)) * to_user_dual),
-        gap_scale=jnp.maximum(jnp.maximum(jnp.abs(quadratic), jnp.abs(linear)), jnp.abs(support)),
+        gap_scale=jnp.maximum(jnp.maximum(jnp.abs(quadratic), jnp.abs(linear)), jnp.abs(dual_part)),
         objective=0.5 * quadratic + linear,
     )
 
@@ -107,7 +107,7 @@ def extract_qp(family: QP, instance: QPInstance, state: QPState) -> Point:
     kinds = family.host.kinds
     e = along(s.e, state.z)
     x = state.w * along(s.d, state.w)
-    y = _cut(instance, state.y) * e / s.c
+    y = cut(instance.l, instance.u, state.y) * e / s.c
     z = jnp.clip(state.z, instance.l, instance.u) / e
     if kinds.free.size:
         free = family.free_A.mv(x)
@@ -127,11 +127,11 @@ def certify_qp(
     e = along(s.e, state.z)
     d = along(s.d, state.w)
     dw = state.w - previous.w
-    dy = _cut(instance, state.y - previous.y)
+    dy = cut(instance.l, instance.u, state.y - previous.y)
 
     size = max_norm(dy * e)
     bounds = jnp.maximum(max_norm(_finite(instance.l) / e), max_norm(_finite(instance.u) / e))
-    grows = _support(instance, dy) < -eps * jnp.minimum(bounds, 1.0) * size
+    grows = support(instance.l, instance.u, dy) < -eps * jnp.minimum(bounds, 1.0) * size
     primal = (size > 0) & grows & (max_norm(matrices.A.rmv(dy) / d) < eps * matrices.size_A * size)
 
     size = max_norm(dw * d)
@@ -151,16 +151,16 @@ def extract_rays(family: QP, instance: QPInstance, previous: QPState, state: QPS
     return extract_qp(family, instance, difference)
 
 
-def _support(instance: QPInstance, y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
+def support(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *one"], y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
     """u'y₊ + l'y₋, the support function of [l, u]; y has no part along infinite bounds."""
-    return inner(_finite(instance.u), jnp.maximum(y, 0.0)) + inner(_finite(instance.l), jnp.minimum(y, 0.0))
+    return jnp.sum(_finite(u) * jnp.maximum(y, 0.0) + _finite(l) * jnp.minimum(y, 0.0), axis=0)
+
+
+def cut(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *one"], y: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
+    """Return y without its parts along infinite bounds."""
+    y = jnp.where(jnp.isfinite(u), y, jnp.minimum(y, 0.0))
+    return jnp.where(jnp.isfinite(l), y, jnp.maximum(y, 0.0))
 
 
 def _finite(bound: Float[AnyArray, "m *N"]) -> Float[Array, "m *N"]:
     return jnp.where(jnp.isfinite(bound), bound, 0.0)
-
-
-def _cut(instance: QPInstance, dy: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
-    """dy without its parts along infinite bounds."""
-    dy = jnp.where(jnp.isfinite(instance.u), dy, jnp.minimum(dy, 0.0))
-    return jnp.where(jnp.isfinite(instance.l), dy, jnp.maximum(dy, 0.0))

@@ -36,13 +36,22 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
+def wants_width() -> bool:
+    """Whether as many instances as fit into memory should run at a time, as on accelerators."""
+    return not _one_cpu()
+
+
 def chunk(numbers: int, itemsize: int) -> int:
     """How many instances run at a time whose states have so many numbers: what is fast, and fits into memory."""
-    if _one_cpu():
+    if not wants_width():
         return _ON_CPU
     devices = len(jax.devices())
-    fits = int(0.5 * devices * available() / max(_COPIES * numbers * itemsize, 1))
-    return max(min(_ON_ACCELERATORS * devices, fits), devices)
+    return max(min(_ON_ACCELERATORS * devices, devices * count_fitting(_COPIES * numbers * itemsize)), devices)
+
+
+def count_fitting(size: float) -> int:
+    """Return how many instances fit into half the memory of a device, each of which takes so many bytes."""
+    return int(0.5 * available() / max(size, 1))
 
 
 def divide(count: int, largest: int) -> list[tuple[int, int]]:

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ..families.base import Family
+from ..families.base import Encoded, Family, Parameters
 from ..families.composite import Composite
 from ..families.conic import Conic
 from ..families.point import Point
 from ..families.quadratic_program import QP
 from . import finish, newton
-from .batching import run_within
+from .batching import run_within, wants_width
 from .finish import Outcome
 from .jitted import flatten, seek_exact
 from .newton import Newton
@@ -57,10 +58,13 @@ class Exact:
 
 
 def can_finish(family: Any) -> bool:
-    """Whether a family has a finish, in float64: quadratic programs with inequalities, composites with known pieces,
-    and cone programs, that are not too large for it."""
-    if family.dtype != np.float64:
-        return False
+    """Whether a family has a finish in its own precision, which is float64."""
+    return family.dtype == np.float64 and has_finish(family)
+
+
+def has_finish(family: Any) -> bool:
+    """Whether a family has a finish: quadratic programs with inequalities, composites with known pieces, and cone
+    programs, that are not too large for it."""
     if isinstance(family, Conic):
         return family.n + family.m <= newton.MOST
     if isinstance(family, Composite):
@@ -83,7 +87,7 @@ def first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) ->
     Newton's will."""
     if not isinstance(wanted, bool | int | np.integer) or int(wanted) < 0:
         raise ValueError(f"finish must be True, False or a number of steps, got {wanted!r}")
-    if wanted is False or not can_finish(family):
+    if wanted is False or not has_finish(family):
         return None
     usual = _NEWTON * (family.n + family.m) if isinstance(family, Conic) else _ACTIVE
     return int((record or {}).get("finish", usual)) if wanted is True else int(wanted)
@@ -150,7 +154,9 @@ def _count_operations(family: QP | Composite) -> tuple[int, int]:
 class Finisher:
     """Tries to finish the running instances of a run, a few at a time.
 
-    Where `eager`, that costs so little that warm starts are tried too.
+    It is in float64 whatever the steps are in: of a float32 family it takes the same one in float64, made again from
+    the user's own data. JAX's switch is turned for it, in the threads that run it alone. Where `eager`, it costs so
+    little that warm starts are tried too.
     """
 
     def __init__(self, family: Any, proximal: float):
@@ -158,14 +164,21 @@ class Finisher:
         self.eager = not isinstance(family, Conic)
         self.axis = family.instance_axis
         self._seek: Callable[[Any, Point], Outcome]
-        if isinstance(family, Conic):
-            self.width = _WIDTH
-            self._seek = Newton(family).seek
-        else:
-            made = make_finish(family, proximal)
-            self.width = made.width
-            self._seek = functools.partial(seek_exact, *flatten(made))
+        with jax.enable_x64(True):
+            self.family = family.widened()
+            if isinstance(family, Conic):
+                self.width = _WIDTH
+                self._seek = Newton(self.family).seek
+            else:
+                made = make_finish(self.family, proximal)
+                self.width = made.width
+                self._seek = functools.partial(seek_exact, *flatten(made))
         self._compiled: set[int] = set()
+
+    def encode(self, parameters: Parameters) -> Encoded:
+        """Parameters as it takes them."""
+        with jax.enable_x64(True):
+            return self.family.encode(self.family.vectors(parameters))
 
     def compile(self, encoded: Any, point: Point, limits: Limits) -> None:
         """Compile, where that was not done for one instance or for several, by a try that nothing comes of."""
@@ -178,18 +191,25 @@ class Finisher:
     def __call__(self, encoded: Any, point: Point, running: np.ndarray, limits: Limits) -> Exact:
         """The exact points of those that have them, within the tolerances too."""
         if running.ndim == 0:
-            return _exact(self._seek(encoded, point), limits)
+            return self._try(encoded, point, limits)
         places = np.flatnonzero(running)
-        encoded, point = jax.tree.map(np.asarray, (encoded, point))
+        width = self.width
+        if wants_width():
+            # Few shapes are compiled, and all instances of a batch are one of them.
+            if places.size == running.size and running.size <= width:
+                return self._try(encoded, point, limits)
+            width = min(width, 1 << (places.size - 1).bit_length())
+        else:
+            encoded, point = jax.tree.map(np.asarray, (encoded, point))
 
         def seek(begin: int) -> tuple[np.ndarray, Exact]:
             # Padded, so that one shape is compiled.
-            chosen = places[np.minimum(np.arange(begin, begin + self.width), places.size - 1)]
-            some = jax.tree.map(lambda a: np.take(a, chosen, axis=self.axis), encoded)
-            near = jax.tree.map(lambda a: np.take(a, chosen, axis=-1), point)
-            return chosen, _exact(self._seek(some, near), limits)
+            chosen = places[np.minimum(np.arange(begin, begin + width), places.size - 1)]
+            some = jax.tree.map(lambda a: _take(a, chosen, self.axis), encoded)
+            near = jax.tree.map(lambda a: _take(a, chosen, -1), point)
+            return chosen, self._try(some, near, limits)
 
-        parts = run_within(seek, range(0, places.size, self.width))
+        parts = run_within(seek, range(0, places.size, width))
         every = running.size
 
         def spread(of: Callable[[Exact], np.ndarray], blank: Any) -> np.ndarray:
@@ -202,6 +222,16 @@ class Finisher:
         names = parts[0][1].fields
         fields = {name: spread(lambda e, n=name: e.fields[n], 0.0) for name in names}
         return Exact(spread(lambda e: e.exact, False), spread(lambda e: e.changes, -1), fields)
+
+    def _try(self, encoded: Encoded, point: Point, limits: Limits) -> Exact:
+        with jax.enable_x64(True):
+            wide = jax.tree.map(lambda a: a.astype(np.float64), point)
+            return _exact(self._seek(encoded, wide), limits)
+
+
+def _take(array: Any, chosen: np.ndarray, axis: int) -> Any:
+    """Return some instances of an array, where it is."""
+    return jnp.take(array, chosen, axis=axis) if isinstance(array, jax.Array) else np.take(array, chosen, axis=axis)
 
 
 def _exact(outcome: Outcome, limits: Limits) -> Exact:

@@ -80,9 +80,13 @@ def take_steps(
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
     state, _, guard = steps(problem, state, count, first, lambda state: ())
-    if guard is not None and guard.anchor is not None and count < problem.plan.H - first:
-        state, guard = settle(problem, state, guard, guard.anchor)
-    progress = judge(problem, state, limits, count, guard)
+    residuals = None
+    varying = problem.plan.H - first
+    if guard is not None and guard.anchor is not None and count < varying:
+        state, guard, residuals = settle(problem, state, guard, guard.anchor)
+    elif guard is not None and count <= varying:
+        residuals = guard.residuals
+    progress = judge(problem, state, limits, count, guard, residuals)
     return progress, problem.algorithm.extract(problem.family, problem.instance, state)
 
 

@@ -7,6 +7,7 @@ hyperparameters.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 import equinox as eqx
@@ -14,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from ..algorithms.base import State, StateT
+from ..algorithms.base import State, StateT, Trimmed
+from ..algorithms.residuals import Residuals
 from . import ladder
 from .ladder import Climb
 from .plan import Number, Problem
@@ -28,6 +30,43 @@ RecordT = TypeVar("RecordT")
 Advanced: TypeAlias = tuple[State, State, Guard | None, Climb | None]
 
 
+def travel(problem: Problem, state: StateT, first: Number, stop: Number) -> StateT:
+    """The state after steps first … stop − 1 of the step-varying phase, one at least."""
+
+    def go(k: Number, state: StateT) -> StateT:
+        return problem.stepper(k, once=True)(state)
+
+    if not problem.shortens:
+        return jax.lax.fori_loop(first, stop, go, state)
+
+    return go(stop - 1, _hurry(problem, problem.algorithm.trim(state), first, stop - 1))
+
+
+def _hurry(problem: Problem, trimmed: Trimmed, first: Number, stop: Number) -> Trimmed:
+    """The trimmed state after short steps first … stop − 1 of the step-varying phase."""
+
+    def one(k: Number, trimmed: Trimmed) -> Trimmed:
+        return problem.shortcut(k, once=True)(trimmed)
+
+    kernel = problem.kernel(trimmed)
+    if kernel is None:
+        return jax.lax.fori_loop(first, stop, one, trimmed)
+    # The machine may have other devices too, for which a program may be.
+    each = lambda first, stop, trimmed: jax.lax.fori_loop(first, stop, one, trimmed)  # noqa: E731
+    bounds = jnp.asarray(first, jnp.int32), jnp.asarray(stop, jnp.int32)
+    return jax.lax.platform_dependent(*bounds, trimmed, cuda=kernel, default=each)
+
+
+def stay(problem: Problem, state: StateT, count: int) -> StateT:
+    """The state after so many steps with the steady state, one at least."""
+    step = problem.stepper(problem.plan.H)
+    if not problem.shortens:
+        return jax.lax.fori_loop(0, count, lambda _, state: step(state), state)
+    short = problem.shortcut(problem.plan.H)
+    trimmed = problem.algorithm.trim(state)
+    return step(jax.lax.fori_loop(0, count - 1, lambda _, trimmed: short(trimmed), trimmed))
+
+
 def guarded(
     problem: Problem,
     state: StateT,
@@ -36,8 +75,9 @@ def guarded(
     end: Number,
     observe: Callable[[StateT], RecordT],
     record: RecordT,
-) -> tuple[StateT, Guard, RecordT]:
-    """Steps first … end − 1 of the step-varying phase, block by block, and the record with `observe` of each.
+) -> tuple[StateT, Guard, RecordT, Residuals]:
+    """Steps first … end − 1 of the step-varying phase, block by block, the record with `observe` of each, and the
+    residuals of the state that was judged last.
 
     What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
     block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
@@ -49,46 +89,47 @@ def guarded(
     ends = safeguard.block_ends()
     recorded = bool(jax.tree.leaves(record))
 
-    def one(k, carried, guard: Guard, at_anchor: RecordT | None, watchful: bool):
+    def one(k, carried, guard: Guard, at_anchor: RecordT | None):
         state, record = carried
         following = problem.stepper(k, once=True)(state)
-        if watchful:
-            following = choose(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
+        following = choose(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
         if not recorded:
             return following, record
         observed = observe(following)
         if guard.anchor is not None:
-            failed, _ = fails(problem, following, guard)
+            failed, _ = fails(problem, problem.residuals(following), guard)
             observed = choose(failed, at_anchor, observed)
         return following, _noted(record, k - first, observed)
 
     def block(carried):
-        k, state, guard, record = carried
+        k, state, guard, record, residuals = carried
         stop = jnp.minimum(ends[k], end)
         at_anchor = observe(guard.anchor) if recorded and guard.anchor is not None else None
 
-        def steps_of(watchful: bool):
-            def step(k, carried):
-                return one(k, carried, guard, at_anchor, watchful)
+        def watch_each():
+            step = lambda k, carried: one(k, carried, guard, at_anchor)  # noqa: E731
+            return jax.lax.fori_loop(k, stop, step, (state, record))
 
-            return lambda: jax.lax.fori_loop(k, stop, step, (state, record))
-
-        watched = steps_of(True)
-        following, record = watched() if recorded else jax.lax.cond(jnp.any(guard.safe), watched, steps_of(False))
+        if recorded:
+            following, record = watch_each()
+        else:
+            trust = lambda: (travel(problem, state, k, stop), record)  # noqa: E731
+            following, record = jax.lax.cond(jnp.any(guard.safe), watch_each, trust)
 
         def judged():
             if guard.anchor is not None:
                 # As it was observed, where there is a record.
-                return *settle(problem, following, guard, guard.anchor), record
-            after, then = settle(problem, following, guard, state)
-            return after, then, _noted(record, stop - 1 - first, observe(after))
+                after, then, measured = settle(problem, following, guard, guard.anchor)
+                return after, then, record, measured
+            after, then, measured = settle(problem, following, guard, state)
+            return after, then, _noted(record, stop - 1 - first, observe(after)), measured
 
-        state, guard, record = jax.lax.cond(stop == ends[k], judged, lambda: (following, guard, record))
-        return stop, state, guard, record
+        on = lambda: (following, guard, record, residuals)  # noqa: E731
+        return stop, *jax.lax.cond(stop == ends[k], judged, on)
 
-    start = (jnp.asarray(first, jnp.int32), state, guard, record)
-    _, state, guard, record = jax.lax.while_loop(lambda carried: carried[0] < end, block, start)
-    return state, guard, record
+    blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(problem.residuals, state))
+    start = (jnp.asarray(first, jnp.int32), state, guard, record, blank)
+    return jax.lax.while_loop(lambda carried: carried[0] < end, block, start)[1:]
 
 
 def _noted(record: RecordT, k: Number, observed: RecordT) -> RecordT:
@@ -100,8 +141,8 @@ def steps(
 ) -> tuple[StateT, RecordT, Guard | None]:
     """`count` steps from `state`, iteration k taking step first + k: the last state, `observe` of all, the guard.
 
-    The record of observations has count + 1 rows, the start first. Written with scan: without a safeguard it can be
-    differentiated in both modes.
+    The record of observations has count + 1 rows, the start first. Written with loops of known length: without a
+    safeguard it can be differentiated in both modes.
     """
     H = problem.plan.H
     varying = min(max(H - first, 0), count)
@@ -110,21 +151,29 @@ def steps(
         state = problem.stepper(k, once=True)(state)
         return state, observe(state)
 
-    def stay(state, _):
+    def hold(state, _):
         state = steady(state)
         return state, observe(state)
 
     start = observe(state)
+    looked = bool(jax.tree.leaves(start))
+    early = start
+    late = start
     guard = watch(problem, state) if varying else None
-    if guard is None:
+    if guard is None and not looked:
+        state = travel(problem, state, first, first + varying) if varying else state
+    elif guard is None:
         state, early = jax.lax.scan(vary, state, first + jnp.arange(varying), length=varying)
     else:
         empty = jax.tree.map(lambda a: jnp.zeros((varying, *a.shape), a.dtype), start)
-        state, guard, early = guarded(problem, state, guard, first, first + varying, observe, empty)
+        state, guard, early, residuals = guarded(problem, state, guard, first, first + varying, observe, empty)
+        guard = replace(guard, residuals=residuals)
     climb = ladder.begin(problem)
-    if climb is None:
+    if climb is None and not looked:
+        state = stay(problem, state, count - varying) if count > varying else state
+    elif climb is None:
         steady = problem.stepper(H)
-        state, late = jax.lax.scan(stay, state, None, length=count - varying)
+        state, late = jax.lax.scan(hold, state, None, length=count - varying)
     else:
 
         def walk(carried, number):
@@ -145,9 +194,8 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
 
     def vary(p: Progress, stop: Int[Array, ""]) -> Advanced:
         if p.guard is None:
-            step = lambda k, state: problem.stepper(first + k, once=True)(state)  # noqa: E731
-            return p.state, jax.lax.fori_loop(p.k, stop, step, p.state), None, p.climb
-        state, guard, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
+            return p.state, travel(problem, p.state, first + p.k, first + stop), None, p.climb
+        state, guard, _, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
         return p.state, state, guard, p.climb
 
     if H:
@@ -155,11 +203,11 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
     if progress.climb is None:
         step = problem.stepper(H)
 
-        def stay(p: Progress, stop: Int[Array, ""]) -> Advanced:
+        def hold(p: Progress, stop: Int[Array, ""]) -> Advanced:
             previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
             return previous, step(previous), p.guard, None
 
-        return _loop(problem, progress, limits, end, stay, True)
+        return _loop(problem, progress, limits, end, hold, True)
 
     begin = jnp.maximum(H - first, 0)
 

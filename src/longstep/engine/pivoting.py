@@ -14,12 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .batching import count_fitting, wants_width
+
 # A row is dependent on the active ones where what is left of it is below this part of it.
 DEPENDENT = 1e-9
 # Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
 ROUNDING = 1e-14
-# Bytes of a core's cache that the sets of some instances may fill.
+# Bytes of a core's cache that the sets of some instances may fill, and how many they are at most.
 _CACHE = 1 << 19
+_MOST = 256
+# How often the memory of an accelerator holds sets while they change, and how many of them at most.
+_COPIES = 8
+_MOST_AT_ALL = 1 << 17
 
 
 class Coupling(eqx.Module):
@@ -33,8 +39,12 @@ class Coupling(eqx.Module):
 
     @property
     def width(self) -> int:
-        """How many instances are sought for at a time: as many as have their sets in a core's cache."""
-        return int(np.clip(_CACHE // (8 * max(self.slots, 1) ** 2), 4, 256))
+        """How many instances are sought for at a time: as many as have their sets in a core's cache, or in an
+        accelerator's memory."""
+        size = 8 * max(self.slots, 1) ** 2
+        if wants_width():
+            return int(np.clip(count_fitting(_COPIES * size), _MOST, _MOST_AT_ALL))
+        return int(np.clip(_CACHE // size, 4, _MOST))
 
 
 class SetSearch(eqx.Module):

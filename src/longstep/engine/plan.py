@@ -11,15 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..algorithms.base import Algorithm, State, Theta
+from ..algorithms.base import Algorithm, Course, State, Theta, Trimmed
+from ..algorithms.base import Number as Number
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
 from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize, refinements_for
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
-
-# The number of a step or of a place, known when a program is compiled or only when it runs.
-Number: TypeAlias = int | Int[Array, ""]
 
 
 class Safeguard(eqx.Module):
@@ -77,27 +75,42 @@ class Plan(eqx.Module):
     """A schedule ready to run: H + 1 values of θ (the last one steady) and their factors; then those of a ladder.
 
     Steps that share all factored hyperparameters share one factor: `which[k]` is its place in the stack. `vectors` are
-    the hyperparameters that all steps have in common; `plain` tells which places do without them.
+    the hyperparameters that all steps have in common; `plain` tells which places do without them. `trusted`: the
+    factors of the schedule's own places are known to be as good as rounding lets them be. `together`: steps may be
+    taken by a kernel that takes many.
     """
 
     theta: dict[str, Float[Array, "places *n"]]
-    factors: Factored | None
+    factors: LinearSystem | None
     which: Int[Array, " places"]
     H: int = eqx.field(static=True)
     safeguard: Safeguard | None = None
     vectors: Theta = eqx.field(default_factory=dict)
     ladder: Ladder | None = None
     plain: Bool[Array, " places"] | None = None
+    trusted: bool = eqx.field(static=True, default=False)
+    together: bool = eqx.field(static=True, default=True)
 
     def at(self, k: Number, once: bool = False) -> tuple[Theta, Factored | None]:
         """θ^k and its factor, for k ≤ H or on a rung of the ladder; the factor of a step that is taken `once` stays in
         the stack until then."""
-        theta = {name: values[k] for name, values in self.theta.items()} | self.vectors
-        if self.plain is not None:
-            theta |= {name: jnp.where(self.plain[k], 1.0, vector) for name, vector in self.vectors.items()}
+        theta = self.theta_at(k)
         if once and self.factors is not None:
             return theta, Picked(self.factors, self.which[k])
         return theta, jax.tree.map(lambda a: a[self.which[k]], self.factors)
+
+    def theta_at(self, k: Number) -> Theta:
+        """θ^k, for k ≤ H or on a rung of the ladder."""
+        theta = {name: values[k] for name, values in self.theta.items()} | self.vectors
+        if self.plain is not None:
+            theta |= {name: jnp.where(self.plain[k], 1.0, vector) for name, vector in self.vectors.items()}
+        return theta
+
+    def own(self) -> "Plan":
+        """The plan as the schedule's own places see it, where the factors of a ladder's rungs may be worse."""
+        if not self.trusted or self.factors is None:
+            return self
+        return replace(self, factors=self.factors.trust())
 
 
 class Problem(eqx.Module):
@@ -123,10 +136,28 @@ class Problem(eqx.Module):
 
         Steps that are taken `once` compute it themselves. `safe` replaces θ^k, not its factors.
         """
-        theta, factors = self.plan.at(k, once)
+        theta, factors = self.plan.own().at(k, once)
         theta = theta if safe is None else safe | self.plan.vectors
         extra = None if once else self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
         return lambda state: self.algorithm.step(self.family, self.instance, theta, factors, extra, state)
+
+    @property
+    def shortens(self) -> bool:
+        """Whether steps of the schedule are shorter where nobody looks at what they reach."""
+        return self.algorithm.shortens(self.family, self.plan.own().factors)
+
+    def shortcut(self, k: Number, once: bool = False) -> Callable[[Trimmed], Trimmed]:
+        """The map trimmed state ↦ next trimmed state of step k; see `stepper`."""
+        theta, factors = self.plan.own().at(k, once)
+        return lambda state: self.algorithm.short_step(self.family, self.instance, theta, factors, state)
+
+    def kernel(self, state: Trimmed) -> Callable[[Number, Number, Trimmed], Trimmed] | None:
+        """What takes several short steps at once, where there is such a thing for this machine."""
+        plan = self.plan.own()
+        if not plan.together or plan.factors is None:
+            return None
+        course = Course(plan.H, plan.theta_at, plan.factors, plan.which[: plan.H])
+        return self.algorithm.take_together(self.family, self.instance, course, state)
 
     def residuals(self, state: State) -> Residuals:
         """Residuals of a state."""
@@ -155,6 +186,7 @@ def make_plan(
     rungs = _rungs(algorithm, family, schedule) if ladder else None
     table, plain = _places(schedule, rungs)
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
+    trusted = False
     if not factored:
         which = np.zeros(plain.size, int)
         factors = None
@@ -164,6 +196,7 @@ def make_plan(
         pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
         errors = np.array([float(e) for _, e in pairs])[which]
         own = len(schedule) + 1
+        trusted = algorithm.trusts(family, float(errors[:own].max()))
         refinements = refinements_for(float(errors[:own].max()), tolerance)
         if rungs is not None and (bad := errors[own:] ** (refinements + 1) > tolerance).any():
             # A rung must not be singular where the schedule is not, nor cost all others a refinement.
@@ -172,6 +205,7 @@ def make_plan(
             pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
         factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one for one, _ in pairs))
         factors = factors.refined(max(float(e) for _, e in pairs), tolerance)
+        factors = factors if trusted else factors.distrust()
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
     guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
     return Plan(
@@ -186,6 +220,7 @@ def make_plan(
         },
         None if rungs is None else rungs.ladder(family.dtype, late=ladder == "late"),
         jnp.asarray(plain) if plain.any() else None,
+        trusted,
     )
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.base import State
+from ..algorithms.residuals import Residuals
 from .plan import Problem
 
 TreeT = TypeVar("TreeT")
@@ -15,12 +16,13 @@ TreeT = TypeVar("TreeT")
 
 class Guard(eqx.Module):
     """What the safeguard knows of each instance: where its block began, the merit there, whether it takes safe steps
-    now, and how often it failed."""
+    now, and how often it failed. `residuals` are those of the state that was judged last, where they are kept."""
 
     anchor: State
     merit: Float[Array, "*N"]
     safe: Bool[Array, "*N"]
     failures: Int[Array, "*N"]
+    residuals: Residuals | None = None
 
     @property
     def acted(self) -> Bool[Array, "*N"]:
@@ -42,27 +44,31 @@ def watch(problem: Problem, state: State) -> Guard | None:
     return Guard(anchor, merit, jnp.zeros(merit.shape, bool), jnp.zeros(merit.shape, jnp.int32))
 
 
-def fails(problem: Problem, state: State, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
-    """Where the merit of `state` did not fall, among the instances that take learned steps, and that merit."""
+def fails(problem: Problem, residuals: Residuals, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
+    """Where the merit of a state with these residuals did not fall, among the instances that take learned steps, and
+    that merit."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
-    merit, rounding = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
+    merit, rounding = problem.algorithm.merit(problem.family, residuals, safeguard.rule)
     growth = 1.0 if safeguard.rule == "block" else 10.0
     # Written so that NaN fails.
     return ~(merit <= growth * guard.merit + rounding) & ~guard.safe, merit
 
 
-def settle(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[TreeT, Guard]:
-    """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps."""
+def settle(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[TreeT, Guard, Residuals]:
+    """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps. Returns
+    the residuals too of the states that are left."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
     by_block = safeguard.rule == "block"
-    failed, merit = fails(problem, state, guard)
+    residuals = problem.residuals(state)
+    failed, merit = fails(problem, residuals, guard)
     state = choose(failed, back, state)
+    residuals = jax.lax.cond(jnp.any(failed), lambda: problem.residuals(state), lambda: residuals)
     merit = jnp.where(failed, guard.merit, merit)
     failures = guard.failures + failed
     safe = failed | (failures >= (2 if by_block else 1))
-    return state, Guard(state if by_block else None, merit, safe, failures)
+    return state, Guard(state if by_block else None, merit, safe, failures), residuals
 
 
 def choose(condition: Bool[Array, "*N"], new: TreeT, old: TreeT) -> TreeT:

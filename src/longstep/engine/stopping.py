@@ -48,9 +48,9 @@ class Progress(eqx.Module):
         return eqx.tree_at(lambda p: (p.best, p.guard, p.climb), self, (None, guard, None), is_leaf=lambda x: x is None)
 
 
-def begin(problem: Problem, state: State, limits: Limits) -> Progress:
-    """Judge the start: a good enough one needs no step."""
-    residuals = problem.residuals(state)
+def begin(problem: Problem, state: State, limits: Limits, residuals: Residuals | None = None) -> Progress:
+    """Judge the start: a good enough one needs no step. Its `residuals` are computed where they are not given."""
+    residuals = problem.residuals(state) if residuals is None else residuals
     violation = _violation(residuals, limits)
     status = jnp.where(violation <= 1, _code(Status.SOLVED), _code(Status.RUNNING))
     return Progress(
@@ -105,9 +105,11 @@ def check(
     )
 
 
-def judge(problem: Problem, state: State, limits: Limits, count: int, guard: Guard | None) -> Progress:
+def judge(
+    problem: Problem, state: State, limits: Limits, count: int, guard: Guard | None, residuals: Residuals | None
+) -> Progress:
     """The end of a run of `count` steps without checks on the way, as `until` would report it; without the states."""
-    p = begin(problem, state, limits)
+    p = begin(problem, state, limits, residuals)
     status = jnp.where(jnp.isfinite(p.best_violation), p.status, _code(Status.NUMERICAL_FAILURE))
     iterations = jnp.full_like(p.iterations, count)
     guard = None if guard is None else guard.slim()

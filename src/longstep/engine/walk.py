@@ -21,9 +21,11 @@ _CHUNK = 20
 @dataclass(frozen=True)
 class Attempts:
     """When the finish is tried: after so many steps, then after twice as many and so on. One that costs little is tried
-    with a warm start at once; one that costs as much as the steps before it, after as many again."""
+    with a warm start at once; one that costs as much as the steps before it, after as many again. `encoded` are the
+    instances as it takes them."""
 
     finisher: Finisher
+    encoded: Encoded
     after: int
     warm: bool
 
@@ -86,14 +88,15 @@ def walk(
     # No step yet: this compiles, where it must, before the clock is started.
     progress = jitted.advance(key, leaves, encoded, progress, limits, first, 0)
     if clock.limit is not None and attempts is not None:
-        attempts.finisher.compile(encoded, jitted.extract_current(key, leaves, encoded, progress), limits)
+        attempts.finisher.compile(attempts.encoded, jitted.extract_current(key, leaves, encoded, progress), limits)
     clock.start()
     k = 0
     attempt = None if attempts is None else attempts.first
     chunk = max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), _CHUNK)
     while np.any(running := np.asarray(progress.status) == Status.RUNNING):
         if attempts is not None and k == attempt:
-            found = attempts.finisher(encoded, jitted.extract_current(key, leaves, encoded, progress), running, limits)
+            point = jitted.extract_current(key, leaves, encoded, progress)
+            found = attempts.finisher(attempts.encoded, point, running, limits)
             status = np.where(found.exact, Status.SOLVED, progress.status).astype(progress.status.dtype)
             progress = eqx.tree_at(lambda p: p.status, progress, status)
             exact = found if exact is None else exact.joined(found)

@@ -15,6 +15,7 @@ from ..algorithms.base import Algorithm
 from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
+from ..engine.finisher import can_finish
 from ..engine.plan import LadderUse, Plan
 from ..engine.start import LearnedStart
 from ..families.base import Family
@@ -310,7 +311,9 @@ def _extract_condensed(solver: Generated, family: QP) -> Problem:
     """Return the program in all its unknowns and rows, for checks, with the coordinates that steps are taken in."""
     whole = _extract_qp(solver, family, eliminated(family))
     made = condense(whole)
-    finish = {"finish": solver.finish, "proximal": solver.proximal}
+    # Steps in less precision than the finish are for batches.
+    after = solver.finish if can_finish(family) else None
+    finish = {"finish": after, "proximal": solver.proximal}
     return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=made, start=solver.start, **finish)
 
 

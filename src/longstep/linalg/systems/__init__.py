@@ -11,6 +11,7 @@ from .base import Factored as Factored
 from .base import LinearSystem as LinearSystem
 from .base import Picked as Picked
 from .base import refinements_for as refinements_for
+from .base import respond as respond
 from .base import solve as solve
 from .cholesky import Cholesky
 from .diagonal import Diagonal
@@ -18,10 +19,11 @@ from .inverse import Inverse
 from .operator import Gram as Gram
 from .operator import Pattern as Pattern
 from .operator import Spectrum as Spectrum
+from .response import Response
 from .sparse import Sparse as Sparse
 from .spectral import Spectral
 
-BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Sparse, Inverse, Cholesky)
+BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Sparse, Inverse, Cholesky, Response)
 
 # How often a cached system is solved: by a solver that is used, and in a step of training.
 ALWAYS = 1e12
@@ -30,7 +32,15 @@ ONCE = 1.0
 
 def choose(pattern: Pattern, solves: float) -> type[LinearSystem]:
     """The back end that makes one system of this pattern and solves it so many times at the least cost."""
-    return min((b for b in BACK_ENDS if b.fits(pattern)), key=lambda b: b.flops(pattern, solves))
+    return min((b for b in BACK_ENDS if b.fits(pattern)), key=lambda b: cost(b, pattern, solves))
+
+
+def cost(back_end: type[LinearSystem], pattern: Pattern, solves: float) -> float:
+    """What it costs to make one system of this pattern and to solve it so many times, in operations."""
+    if pattern.rows is None or back_end is Response:
+        return back_end.flops(pattern, solves)
+    # Where Ax is asked for, of right-hand sides A't, others take the products with A' and A too.
+    return back_end.flops(pattern, solves) + 4.0 * pattern.rows * pattern.n * solves
 
 
 def factorize(K: Gram, solves: float) -> LinearSystem:

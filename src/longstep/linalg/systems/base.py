@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
+from ..matrix import along, product
 from .operator import Gram, Pattern
 
 
@@ -22,6 +23,17 @@ class Factored(eqx.Module):
     @abstractmethod
     def solve(self, K: Gram, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """K⁻¹b, refined where the factor's own rounding is too much."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether solutions are known to be as good as rounding lets them be; others should be corrections that vanish
+        in the end."""
+        return False
+
+    @property
+    def response(self) -> Float[Array, "*S m m"] | None:
+        """A K⁻¹A', where that is cached too."""
+        return None
 
 
 class LinearSystem(Factored):
@@ -60,6 +72,14 @@ class LinearSystem(Factored):
         """The system with as many refinements as bring this error to the tolerance."""
         return self
 
+    def trust(self) -> "LinearSystem":
+        """The same system, its solutions trusted."""
+        return self
+
+    def distrust(self) -> "LinearSystem":
+        """What is needed of the system where its solutions are not trusted."""
+        return self
+
 
 class Picked(Factored):
     """One of a stack of systems, taken out where it is applied: reverse mode then keeps the stack, which is there
@@ -73,10 +93,42 @@ class Picked(Factored):
         one = jax.tree.map(lambda a: a[self.index], self.stack)
         return one.solve(K, b)
 
+    @property
+    @override
+    def trusted(self) -> bool:
+        return self.stack.trusted
+
+    @property
+    @override
+    def response(self) -> Float[Array, "*S m m"] | None:
+        whole = self.stack.response
+        return None if whole is None else whole[self.index]
+
 
 def solve(K: Gram, factor: Factored, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
     """x with Kx = b, by the cached factor."""
     return jax.lax.custom_linear_solve(K.mv, b, lambda _, b: factor.solve(K, b), symmetric=True)
+
+
+def respond(K: Gram, response: Float[Array, "m m"], t: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
+    """A K⁻¹A't by its cached matrix. Of K, its weights alone may carry a derivative."""
+    return _respond(K.weights, response, t)
+
+
+@jax.custom_jvp
+def _respond(
+    weights: Float[Array, " m"], response: Float[Array, "m m"], t: Float[Array, "m *N"]
+) -> Float[Array, "m *N"]:
+    return product(response, t)
+
+
+@_respond.defjvp
+def _(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    weights, response, t = primals
+    dw, _, dt = tangents
+    s = _respond(weights, response, t)
+    # K x = A't with dK = A'diag(dw)A, and s = Ax.
+    return s, product(response, dt - along(dw, s) * s)
 
 
 def refinements_for(error: float, tolerance: float) -> int:

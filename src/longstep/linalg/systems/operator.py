@@ -15,13 +15,15 @@ class Pattern:
     """What all operators of a family have in common, whatever their weights: n unknowns, and their form.
 
     `diagonal`: K is diagonal. `spectral`: all K have the same eigenvectors. `fill`: so many entries has the sparse
-    factor of their augmented form; None where nobody looked.
+    factor of their augmented form; None where nobody looked. `rows`: so many rows A has, where of most solutions x no
+    more than Ax is asked for, and right-hand sides are A't.
     """
 
     n: int
     diagonal: bool = False
     spectral: bool = False
     fill: int | None = None
+    rows: int | None = None
 
 
 class Spectrum(eqx.Module):
@@ -36,7 +38,7 @@ class Gram(eqx.Module):
 
     Where it has the `spectrum` of P, the weights are equal and A'A = I, so that K = V diag(λ + shift + weight) V'.
     `diagonal` says that the pattern makes K diagonal. The rows of `augmented` are those of A, then those whose product
-    is `free`.
+    is `free`. `asks_rows`: little but Ax is asked for of solutions x.
     """
 
     P: Matrix
@@ -49,12 +51,14 @@ class Gram(eqx.Module):
     free: Matrix | None = None
     free_weight: float = eqx.field(static=True, default=0.0)
     augmented: Quasidefinite | None = None
+    asks_rows: bool = eqx.field(static=True, default=False)
 
     @property
     def pattern(self) -> Pattern:
         """What is known of K without its numbers."""
         fill = None if self.augmented is None else self.augmented.fill
-        return Pattern(self.n, self.diagonal, self.spectrum is not None, fill)
+        rows = self.weights.shape[0] if self.asks_rows else None
+        return Pattern(self.n, self.diagonal, self.spectrum is not None, fill, rows)
 
     def mv(self, x: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
         """K·x without forming K."""
