@@ -37,16 +37,16 @@ ArrayT = TypeVar("ArrayT", np.ndarray, Array)
 # Unknowns x and v beyond which a factorization costs more than it is worth.
 MOST = 1000
 # Newton steps at most: on the right piece it takes a few.
-_STEPS = 40
+STEPS = 40
 # The proximal term at first, at most, and by what it is multiplied after a step that brings ‖F‖ down and after others.
-_PROXIMAL = 1e-2
-_MOST_PROXIMAL = 1e-1
-_LESS = 0.6
-_MORE = 4.0
+PROXIMAL = 1e-2
+MOST_PROXIMAL = 1e-1
+LESS = 0.6
+MORE = 4.0
 # A step after which ‖F‖ is so many times larger is not taken.
-_WORSE = 10.0
+WORSE = 10.0
 # ‖F‖ of data of size one at which there is nothing left to gain.
-_CLOSE = 1e-14
+CLOSE = 1e-14
 
 
 class _Searching(NamedTuple, Generic[ArrayT]):
@@ -85,12 +85,12 @@ class _Search(Generic[ArrayT]):
         F, D = self._measure(z)
         norm = xp.linalg.norm(F)
         return _Searching(
-            z, F, D, norm, xp.asarray(_PROXIMAL, z.dtype), z, norm, xp.asarray(0, "int32"), xp.asarray(True)
+            z, F, D, norm, xp.asarray(PROXIMAL, z.dtype), z, norm, xp.asarray(0, "int32"), xp.asarray(True)
         )
 
     def goes_on(self, at: _Searching[ArrayT]) -> Bool[ArrayT, ""] | np.bool_:
         """Tell whether there is anything left to gain, and a step left to take."""
-        return at.going & (at.best_norm > _CLOSE) & (at.steps < _STEPS)
+        return at.going & (at.best_norm > CLOSE) & (at.steps < STEPS)
 
     def advance(self, at: _Searching[ArrayT]) -> _Searching[ArrayT]:
         """Return the search after one more step, taken or not."""
@@ -102,14 +102,14 @@ class _Search(Generic[ArrayT]):
         better = norm < at.norm
         # What does not get better at this point is rounding.
         rounding = ~better & (at.best_norm <= ACCURACY)
-        taken = ~rounding & (norm < _WORSE * at.norm)
+        taken = ~rounding & (norm < WORSE * at.norm)
         lowest = taken & (norm < at.best_norm)
         return _Searching(
             xp.where(taken, z, at.z),
             xp.where(taken, F, at.F),
             xp.where(taken, D, at.D),
             xp.where(taken, norm, at.norm),
-            xp.where(better, _LESS * at.proximal, xp.minimum(_MORE * at.proximal, _MOST_PROXIMAL)),
+            xp.where(better, LESS * at.proximal, xp.minimum(MORE * at.proximal, MOST_PROXIMAL)),
             xp.where(lowest, z, at.best),
             xp.where(lowest, norm, at.best_norm),
             at.steps + 1,

@@ -337,6 +337,7 @@ def _extract_conic(solver: Generated, family: Conic) -> Problem:
         free_place=np.zeros(0, int),
         cones=cones,
         normalized=family.normalized,
+        finish=solver.finish,
         **common,
     )
 

@@ -11,6 +11,7 @@ from . import emit
 from .condensed import order_inner, write_condensed
 from .linear import Linear
 from .load import write_conic_load, write_qp_load
+from .newton import write_newton
 from .problem import Problem
 from .products import write_free_rows, write_product
 from .vectors import Vector
@@ -255,7 +256,8 @@ def _write_conic(problem: Problem, cones: Cones, linear: Linear, precision: str)
         write_product("multiply_At", sp.csr_array(A.T), precision),
         write_product("multiply_P", P, precision),
         *parts,
-        emit.read_part("project.c"),
+        emit.select_features(emit.read_part("project.c"), **list_features(problem)),
         emit.read_part("conic_load.c"),
         write_conic_load(problem, order, precision),
+        *write_newton(problem, A, P, precision),
     ]
