@@ -209,7 +209,8 @@ def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Tr
 
 def _candidates(family: Family, trained: Training, parameters: Any) -> list[tuple[str, Training, Solver]]:
     """What might be kept. Where the finish makes all instances exact at once, only when it is tried is in question: by
-    then, or when the steps before it have cost as much as it does."""
+    then, or when the steps before it have cost as much as it does. That of cone programs is tried when they have, or
+    after the learned steps."""
     learned = Solver(family, trained)
     candidates = [("learned", trained, learned)]
     if learned.finish is not None and finishes_by_sets(family):
@@ -220,6 +221,10 @@ def _candidates(family: Family, trained: Training, parameters: Any) -> list[tupl
             candidates.append(("learned", patient, Solver(family, patient)))
         if np.all(found.exact):
             return candidates
+    elif learned.finish is not None:
+        # Newton's steps cost many of these: worth it at once where the steps that come after creep.
+        eager = replace(trained, record=trained.record | {"finish": max(len(trained.schedule), 1)})
+        candidates.append(("learned", eager, Solver(family, eager)))
     usual = default_algorithm(family)
     settled = constant(usual.hyperparameters(family))
     untrained = replace(trained, algorithm=usual, schedule=settled, constant=settled, start=None)

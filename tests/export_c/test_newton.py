@@ -13,7 +13,7 @@ from ..helpers import CONES, is_optimal
 from .test_export import CHECKED, STRICT, needs, run
 
 NAMES = ("mixed", *(pytest.param(name, marks=pytest.mark.slow) for name in ("zero", "nonnegative")))
-NAMES += tuple(pytest.param(name, marks=pytest.mark.slow) for name in ("second_order", "semidefinite"))
+NAMES += tuple(pytest.param(name, marks=pytest.mark.slow) for name in ("second_order", "semidefinite", "all"))
 
 
 def assert_optimal(family, data, found):

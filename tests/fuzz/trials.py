@@ -214,7 +214,10 @@ def random_cones(rng: np.random.Generator) -> ls.Cones:
     second_order = rng.integers(1, 5, size=int(rng.integers(0, 4)))
     semidefinite = rng.integers(1, 5, size=int(rng.integers(0, 2)))
     counts = int(rng.integers(0, 3)), int(rng.integers(1, 6))
-    return ls.Cones(*counts, [int(k) for k in second_order], [int(k) for k in semidefinite])
+    curved = {"exponential": int(rng.integers(0, 3)), "power": tuple(rng.uniform(0.01, 0.99, int(rng.integers(0, 3))))}
+    if rng.random() < 0.5:
+        curved = {}
+    return ls.Cones(*counts, [int(k) for k in second_order], [int(k) for k in semidefinite], **curved)
 
 
 def cone_finishes(rng: np.random.Generator, folder: Path) -> list[str]:

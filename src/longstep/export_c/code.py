@@ -15,7 +15,7 @@ from .condensation import Condensation
 from .condensed import order_inner
 from .header import write_header
 from .linear import Linear, factor_system
-from .newton import PARTS, spectrum_sizes
+from .newton import read_newton, spectrum_sizes
 from .ordering import METHODS
 from .problem import Generated, Problem, extract_problem
 from .source import LEAST_EPS, list_features, rename_prefix, write_data
@@ -161,8 +161,8 @@ def _write_source(problem: Problem, linear: Linear, prefix: str) -> str:
     """Return the steps and the driver, with the features that this problem has."""
     refine = emit.fill_part("refine.c", room=", work->room" if linear.room else "")
     algorithm = emit.fill_part(f"{problem.kind}.c", refine=refine, bounds=emit.read_part("bounds.c"))
-    parts = ("finish.c",) if problem.cones is None else PARTS
-    driver = emit.fill_part("driver.c", finish="".join(map(emit.read_part, parts)))
+    finish = emit.read_part("finish.c") if problem.cones is None else read_newton(problem.cones)
+    driver = emit.fill_part("driver.c", finish=finish)
     features = list_features(problem)
     return emit.fill_part(
         "source.c",

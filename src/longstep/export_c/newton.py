@@ -3,13 +3,15 @@
 import numpy as np
 import scipy.sparse as sp
 
+from ..cones.product import Cones
 from ..engine import newton
 from ..engine.finish import ACCURACY
 from . import emit
 from .problem import Problem
 
-# What the finish is written as, in this order.
-PARTS = ("newton_sums.c", "newton_cones.c", "newton_system.c", "newton.c")
+# What the finish is written as, in this order, and what of it is for some cones alone.
+_CURVED = "newton_curved.c"
+_PARTS = ("newton_sums.c", "newton_cones.c", _CURVED, "newton_weights.c", "newton_system.c", "newton.c")
 
 
 def write_newton(problem: Problem, A: sp.csr_array, P: sp.csr_array, precision: str) -> list[str]:
@@ -38,6 +40,12 @@ def write_newton(problem: Problem, A: sp.csr_array, P: sp.csr_array, precision: 
     ]
 
 
+def read_newton(cones: Cones) -> str:
+    """Return the code of the finish."""
+    curved = cones.exponential or cones.power
+    return "".join(emit.read_part(name) for name in _PARTS if curved or name != _CURVED)
+
+
 def _write_entries(name: str, across: str, matrix: sp.csr_array | sp.csc_array, precision: str) -> tuple[str, ...]:
     """Return the entries of a matrix, where those of each line begin, and where each is in its line."""
     return (
@@ -48,6 +56,10 @@ def _write_entries(name: str, across: str, matrix: sp.csr_array | sp.csc_array, 
 
 
 def spectrum_sizes(problem: Problem) -> dict[str, int]:
-    """Return how many eigenvalues of all semidefinite cones there are, and entries of their eigenvectors."""
-    orders = np.array([] if problem.cones is None else problem.cones.semidefinite, int)
-    return {"LONGSTEP_VALUES_": max(int(orders.sum()), 1), "LONGSTEP_VECTORS_": max(int((orders**2).sum()), 1)}
+    """Return how many numbers there are of what derivatives are made of: eigenvalues and eigenvectors of all semidefinite
+    cones, bases and eigenvalues of curved ones. C has no arrays without entries."""
+    assert problem.cones is not None
+    orders = np.array(problem.cones.semidefinite, int)
+    curved = problem.cones.exponential + len(problem.cones.power)
+    sizes = {"VALUES": int(orders.sum()), "VECTORS": int((orders**2).sum()), "BASES": 12 * curved}
+    return {f"LONGSTEP_{name}_": max(size, 1) for name, size in sizes.items()}

@@ -13,7 +13,7 @@ typedef struct {
     longstep_real x[LONGSTEP_UNKNOWNS_], last_x[LONGSTEP_UNKNOWNS_], best_x[LONGSTEP_UNKNOWNS_];
     longstep_real v[LONGSTEP_ROWS_], last_v[LONGSTEP_ROWS_], best_v[LONGSTEP_ROWS_], y[LONGSTEP_ROWS_];
     longstep_real F_x[LONGSTEP_UNKNOWNS_], F_v[LONGSTEP_ROWS_];
-    longstep_real values[LONGSTEP_VALUES_], vectors[LONGSTEP_VECTORS_];
+    longstep_real values[LONGSTEP_VALUES_], vectors[LONGSTEP_VECTORS_], bases[LONGSTEP_BASES_];
     longstep_state kept;
     longstep_residuals judged;
     int32_t waiting, changes, next, exact;

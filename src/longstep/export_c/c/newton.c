@@ -11,7 +11,7 @@ static real measure(longstep_workspace *work)
     real *restrict F_x = f->F_x, *restrict F_v = f->F_v, *restrict Aty = work->columns;
     real square = 0, more = 0;
     memcpy(f->y, f->v, sizeof f->y);
-    project_cones(work, f->y);
+    project_cones(work, f->y, 1);
     multiply_P(f->x, F_x);
     multiply_At(f->y, Aty);
     multiply_A(f->x, F_v);
