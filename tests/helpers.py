@@ -117,6 +117,7 @@ def _cases():
     )
     yield Case("proximal-group", ls.ProximalGradient(), ls.Composite(quadratic, group), b)
     yield Case("heavy-ball-smooth-units", ls.HeavyBall(), own, rows)
+    yield Case("quasi-newton-units", ls.QuasiNewton(3), own, rows)
     yield Case("proximal-group-units", ls.ProximalGradient(), ls.Composite(own, group), rows)
     weights = ls.L1(np.linspace(0.1, 0.8, n))
     yield Case("proximal-weighted", ls.ProximalGradient(), ls.Composite(quadratic, weights), b)

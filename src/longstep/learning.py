@@ -15,8 +15,10 @@ from ._util.progress import Phases, say
 from .algorithms.base import Algorithm
 from .algorithms.condensed import Condensed
 from .algorithms.douglas_rachford import DouglasRachford
+from .algorithms.gradient import GradientDescent
 from .algorithms.osqp import OSQP
 from .algorithms.proximal import ProximalGradient
+from .algorithms.quasi_newton import QuasiNewton
 from .algorithms.registry import default_algorithm
 from .certificates.certificate import Certificate, certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
@@ -34,7 +36,7 @@ from .evaluation.package_errors import measure_package
 from .families.base import Family
 from .families.composite import Composite
 from .families.quadratic_program import QP
-from .families.smooth import Quadratic
+from .families.smooth import Quadratic, Smooth
 from .report.learned import Report
 from .schedules.schedule import constant
 from .solver import Solver
@@ -179,22 +181,30 @@ def list_forms(family: Family) -> list[Algorithm]:
 
     A family with sparse factors has only the form that keeps them so. A QP that has a finish is learned in the
     condensed form, which has it in C too; one without in both forms of ADMM, a large one in that whose step is the
-    smaller; a composite family whose instances share P also by Douglas–Rachford.
+    smaller; a composite family whose instances share P also by Douglas–Rachford; a smooth one also by quasi-Newton
+    steps, whose units are the curvature that each instance has.
     """
     if family.sparse:
         return [default_algorithm(family)]
     if isinstance(family, QP):
-        forms = [Condensed(), OSQP()]
-        if can_finish(family):
-            return forms[:1]
-        if family.n <= DEFAULT.large:
-            return forms
-        free = family.n - int(np.sum(family.equality))
-        rows = int(np.sum(~np.asarray(family.equality)))
-        return forms[:1] if 2 * free**2 + 3 * free * rows < family.n**2 else forms[1:]
+        return _list_condensed(family)
     if isinstance(family, Composite) and isinstance(family.smooth, Quadratic):
         return [ProximalGradient(), DouglasRachford()]
+    if isinstance(family, Smooth):
+        return [GradientDescent(), QuasiNewton()]
     return [default_algorithm(family)]
+
+
+def _list_condensed(family: QP) -> list[Algorithm]:
+    """Return the forms of ADMM that are tried on a QP."""
+    forms = [Condensed(), OSQP()]
+    if can_finish(family):
+        return forms[:1]
+    if family.n <= DEFAULT.large:
+        return forms
+    free = family.n - int(np.sum(family.equality))
+    rows = int(np.sum(~np.asarray(family.equality)))
+    return forms[:1] if 2 * free**2 + 3 * free * rows < family.n**2 else forms[1:]
 
 
 def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Training, Solver]:
