@@ -38,7 +38,6 @@ _HOMES = {
     "ProximalGradient": "algorithms.proximal",
     "QP": "families.quadratic_program",
     "Quadratic": "families.smooth",
-    "QuasiNewton": "algorithms.quasi_newton",
     "read_samples": "data.samples",
     "required_samples": "certificates.sample",
     "Schedule": "schedules.schedule",
@@ -79,7 +78,6 @@ __all__ = [
     "Point",
     "ProximalGradient",
     "Quadratic",
-    "QuasiNewton",
     "Schedule",
     "Smooth",
     "Solution",
@@ -112,7 +110,6 @@ if TYPE_CHECKING:
     from .algorithms.osqp import OSQP as OSQP
     from .algorithms.proximal import AcceleratedProximalGradient as AcceleratedProximalGradient
     from .algorithms.proximal import ProximalGradient as ProximalGradient
-    from .algorithms.quasi_newton import QuasiNewton as QuasiNewton
     from .algorithms.scs import SCS as SCS
     from .certificates.certificate import Certificate as Certificate
     from .certificates.certificate import certify as certify

@@ -26,9 +26,10 @@ import numpy as np
 from jaxtyping import Float, PyTree, Shaped
 from typing_extensions import override
 
-from longstep import HeavyBall, QuasiNewton, Smooth, Solver, Training
+from longstep import HeavyBall, Smooth, Solver, Training
 
 from ..._util.threads import one_blas_thread
+from ...algorithms.quasi_newton import QuasiNewton
 from ...data.dataset import draw
 from ...data.optima import Optima, Optimum, require
 from ...linalg.matrix import squared_norm_bound
