@@ -107,7 +107,8 @@ def learn(
     shape = {"horizon": horizon, "block": block, "memory_limit": memory_limit}
     count = family.count(family.vectors(parameters["train"]))
     factors = training.get("factorizations") or choose_recipe(family).factorizations
-    expected = forecast(family, count, factorizations=factors, **shape)
+    forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
+    expected = forecast(family, count, factorizations=factors, algorithm=_find_largest(family, forms), **shape)
     if progress:
         say(str(expected))
         say(_describe_work(family, parameters, horizon))
@@ -117,7 +118,6 @@ def learn(
     with phases.time("references", f"the optima of {count} training instances"):
         data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
     training = ({} if loss is None else {"loss": loss}) | training
-    forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
     options = {"seed": seed, "cache": cache, "progress": progress, **shape, **training}
     with phases.time("training", f"{horizon} steps, block by block"):
         trained = train(family, data.train, algorithm=forms, **options)
@@ -193,6 +193,12 @@ def list_forms(family: Family) -> list[Algorithm]:
     if isinstance(family, Smooth):
         return [GradientDescent(), QuasiNewton()]
     return [default_algorithm(family)]
+
+
+def _find_largest(family: Family, forms: Sequence[Algorithm]) -> Algorithm:
+    """Return the one whose training takes most memory; the default where they are alike."""
+    known = [form for form in forms if isinstance(form, Algorithm)]
+    return max([default_algorithm(family), *known], key=lambda form: form.numbers_per_step)
 
 
 def _list_condensed(family: QP) -> list[Algorithm]:

@@ -74,6 +74,11 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     def hyperparameters(self, family: FamilyT) -> tuple[Hyperparameter, ...]:
         """The scalar hyperparameters with their domains and defaults on this family."""
 
+    @property
+    def numbers_per_step(self) -> float:
+        """Numbers that reverse mode keeps for a step of an instance, the stress test's included, in units of n + m."""
+        return 15.0
+
     def prepare_family(self, family: FamilyT, *, training: bool = False) -> FamilyT:
         """The family as the steps want it, made once on the host; what is given to all other methods.
 

@@ -102,6 +102,11 @@ class QuasiNewton(Unconstrained[Differentiable, PyTree, QuasiNewtonState]):
         if not isinstance(self.memory, int) or not 1 <= self.memory <= 1000:
             raise ValueError(f"memory must be a whole number of pairs between 1 and 1000, got {self.memory!r}")
 
+    @property
+    @override
+    def numbers_per_step(self):
+        return 20.0 + 9.0 * self.memory
+
     @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return (

@@ -308,11 +308,17 @@ class Reproduction(Experiment[Smooth]):
 
     @override
     def main(self) -> Training:
-        return self.learn("quasi-newton", algorithm=QuasiNewton(), loss="metric")
+        return self.train_quasi_newton("quasi-newton", self.size.train)
 
     def train_more(self) -> Training:
         """Train the same from more instances."""
-        return self.learn("more", self.first(self.size.more), algorithm=QuasiNewton(), loss="metric")
+        return self.train_quasi_newton("more", self.size.more)
+
+    def train_quasi_newton(self, name: str, count: int) -> Training:
+        """Train as many quasi-Newton steps as are needed to 1e-6 and more, with less effort: less is left to learn."""
+        horizon = min(30, self.size.horizon)
+        options = {"iterations": 60, "starts": 2, **self.size.training, "horizon": horizon}
+        return self.learn(name, self.first(count), algorithm=QuasiNewton(), loss="metric", **options)
 
     def train_gradient(self) -> Training:
         """Train gradient descent, as published."""
