@@ -14,6 +14,7 @@ import longstep as ls
 from longstep.algorithms.base import Algorithm
 from longstep.algorithms.douglas_rachford import DouglasRachford
 from longstep.algorithms.pdhg import PDHG
+from longstep.algorithms.quasi_newton import QuasiNewton
 from longstep.families.base import Family
 from longstep.linalg.matrix import squared_norm_bound
 
@@ -179,6 +180,7 @@ def _cases():
     )
     yield Case("proximal-group", ls.ProximalGradient(), ls.Composite(quadratic, group), b)
     yield Case("heavy-ball-smooth-units", ls.HeavyBall(), own, rows)
+    yield Case("quasi-newton-units", QuasiNewton(3), own, rows)
     yield Case("proximal-group-units", ls.ProximalGradient(), ls.Composite(own, group), rows)
     weights = ls.L1(np.linspace(0.1, 0.8, n))
     yield Case("proximal-weighted", ls.ProximalGradient(), ls.Composite(quadratic, weights), b)

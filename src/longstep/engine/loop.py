@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from ..algorithms.base import State, StateT
 from . import ladder
@@ -37,7 +37,8 @@ def guarded(
     observe: Callable[[StateT], RecordT],
     record: RecordT,
 ) -> tuple[StateT, Guard, RecordT]:
-    """Steps first … end − 1 of the step-varying phase, block by block, and the record with `observe` of each.
+    """Steps first … end − 1 of the step-varying phase, block by block, and the record of `observe`, of the state before
+    them, with which it comes, and of each.
 
     What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
     block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
@@ -49,7 +50,7 @@ def guarded(
     ends = safeguard.block_ends()
     recorded = bool(jax.tree.leaves(record))
 
-    def one(k, carried, guard: Guard, at_anchor: RecordT | None, watchful: bool):
+    def one(k, carried, guard: Guard, at_anchor: RecordT, watchful: bool):
         state, record = carried
         following = problem.stepper(k, once=True)(state)
         if watchful:
@@ -60,12 +61,13 @@ def guarded(
         if guard.anchor is not None:
             failed, _ = fails(problem, following, guard)
             observed = choose(failed, at_anchor, observed)
-        return following, _noted(record, k - first, observed)
+        return following, _noted(record, k - first + 1, observed)
 
     def block(carried):
         k, state, guard, record = carried
         stop = jnp.minimum(ends[k], end)
-        at_anchor = observe(guard.anchor) if recorded and guard.anchor is not None else None
+        # By the block rule the anchor is where the block begins.
+        at_anchor = jax.tree.map(lambda rows: rows[k - first], record)
 
         def steps_of(watchful: bool):
             def step(k, carried):
@@ -81,7 +83,7 @@ def guarded(
                 # As it was observed, where there is a record.
                 return *settle(problem, following, guard, guard.anchor), record
             after, then = settle(problem, following, guard, state)
-            return after, then, _noted(record, stop - 1 - first, observe(after))
+            return after, then, _noted(record, stop - first, observe(after))
 
         state, guard, record = jax.lax.cond(stop == ends[k], judged, lambda: (following, guard, record))
         return stop, state, guard, record
@@ -119,8 +121,9 @@ def steps(
     if guard is None:
         state, early = jax.lax.scan(vary, state, first + jnp.arange(varying), length=varying)
     else:
-        empty = jax.tree.map(lambda a: jnp.zeros((varying, *a.shape), a.dtype), start)
-        state, guard, early = guarded(problem, state, guard, first, first + varying, observe, empty)
+        record = jax.tree.map(lambda a: jnp.zeros((varying + 1, *a.shape), a.dtype).at[0].set(a), start)
+        state, guard, record = guarded(problem, state, guard, first, first + varying, observe, record)
+        early = jax.tree.map(lambda rows: rows[1:], record)
     climb = ladder.begin(problem)
     if climb is None:
         steady = problem.stepper(H)
@@ -142,6 +145,7 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
     those that have ended (solved, certified infeasible, failed) are frozen.
     """
     H = problem.plan.H
+    stay = _stay(problem, jnp.maximum(H - first, 0))
 
     def vary(p: Progress, stop: Int[Array, ""]) -> Advanced:
         if p.guard is None:
@@ -150,18 +154,32 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
         state, guard, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
         return p.state, state, guard, p.climb
 
-    if H:
-        progress = _loop(problem, progress, limits, jnp.minimum(H - first, end), vary, False)
-    if progress.climb is None:
-        step = problem.stepper(H)
+    def going(p: Progress) -> Bool[Array, ""]:
+        return (p.k < end) & jnp.any(p.status == Status.RUNNING)
+
+    def block(p: Progress) -> Progress:
+        stop = jnp.minimum(p.k + limits.check_every, end)
+        if not H:
+            return _checked(problem, p, stay(p, stop), limits, stop, True)
+        varies = first + p.k < H
+        stop = jnp.where(varies, jnp.minimum(stop, H - first), stop)
+        # One check for both phases: most of what is compiled is in there.
+        advanced = jax.lax.cond(varies, vary, stay, p, stop)
+        return _checked(problem, p, advanced, limits, stop, ~varies)
+
+    return jax.lax.while_loop(going, block, progress)
+
+
+def _stay(problem: Problem, begin: Number) -> Callable[[Progress, Int[Array, ""]], Advanced]:
+    """Return the steps up to a stop in the steady state, which begins at this iteration."""
+    if problem.plan.ladder is None:
+        step = problem.stepper(problem.plan.H)
 
         def stay(p: Progress, stop: Int[Array, ""]) -> Advanced:
             previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
             return previous, step(previous), p.guard, None
 
-        return _loop(problem, progress, limits, end, stay, True)
-
-    begin = jnp.maximum(H - first, 0)
+        return stay
 
     def walk(p: Progress, stop: Int[Array, ""]) -> Advanced:
         assert p.climb is not None
@@ -174,30 +192,18 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
         previous, state, climb = jax.lax.fori_loop(p.k, stop, one, (p.state, p.state, p.climb))
         return previous, state, p.guard, climb
 
-    return _loop(problem, progress, limits, end, walk, True)
+    return walk
 
 
-def _loop(
+def _checked(
     problem: Problem,
-    progress: Progress,
+    p: Progress,
+    advanced: Advanced,
     limits: Limits,
-    end: Number,
-    advance: Callable[[Progress, Int[Array, ""]], Advanced],
-    steady: bool,
+    stop: Int[Array, ""],
+    steady: bool | Bool[Array, ""],
 ) -> Progress:
-    """Blocks of steps, a check after each, in one phase of the schedule.
-
-    `advance(progress, stop)` gives the states before the last of the steps up to `stop` (that matters in the steady
-    state alone) and after it, the guard, and where instances stand on the ladder.
-    """
-
-    def going(p: Progress):
-        return (p.k < end) & jnp.any(p.status == Status.RUNNING)
-
-    def block(p: Progress) -> Progress:
-        stop = jnp.minimum(p.k + limits.check_every, end)
-        previous, state, guard, climb = advance(p, stop)
-        p = eqx.tree_at(lambda p: (p.guard, p.climb), p, (guard, climb), is_leaf=lambda x: x is None)
-        return check(problem, p, previous, state, limits, stop, steady)
-
-    return jax.lax.while_loop(going, block, progress)
+    """Return where a run stands after the steps up to `stop`, with a check of it."""
+    previous, state, guard, climb = advanced
+    p = eqx.tree_at(lambda p: (p.guard, p.climb), p, (guard, climb), is_leaf=lambda x: x is None)
+    return check(problem, p, previous, state, limits, stop, steady)
