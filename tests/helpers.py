@@ -14,6 +14,7 @@ import longstep as ls
 from longstep.algorithms.base import Algorithm
 from longstep.algorithms.douglas_rachford import DouglasRachford
 from longstep.algorithms.pdhg import PDHG
+from longstep.algorithms.quasi_newton import QuasiNewton
 from longstep.families.base import Family
 from longstep.linalg.matrix import squared_norm_bound
 
@@ -58,6 +59,68 @@ CONES = {
     "power": ls.Cones(power=(0.3, 0.5, 0.5, 0.9)),
     "mixed": ls.Cones(zero=3, nonnegative=5, second_order=(4, 3), semidefinite=(3,)),
     "all": ls.Cones(1, 2, (3,), (2,), exponential=2, power=(0.2, 0.7)),
+}
+
+
+def is_optimal(P, A, b, c, cones: ls.Cones, found: ls.Solution, accuracy=1e-8) -> str:
+    """What keeps a pair from being optimal for a cone program, by the definitions; nothing if it is."""
+    x, y, s = found.x, found.y, found.s
+    terms = np.concatenate([np.abs(P) @ np.abs(x), np.abs(A.T) @ np.abs(y), np.abs(A) @ np.abs(x), np.abs(s), b, c])
+    small = accuracy * (1 + float(np.max(np.abs(terms))))
+    conditions = {
+        "not stationary": np.max(np.abs(P @ x + A.T @ y + c)) <= small,
+        "not feasible": np.max(np.abs(A @ x + s - b), initial=0.0) <= small,
+        "not complementary": abs(float(y @ s)) <= small * (1 + float(np.abs(y) @ np.abs(s))),
+        "a slack outside its cone": in_cones(cones, s, small),
+        "a multiplier outside the dual cone": in_cones(cones, y, small, dual=True),
+    }
+    return ", ".join(words for words, holds in conditions.items() if not holds)
+
+
+def in_cones(cones: ls.Cones, v, slack: float, dual=False) -> bool:
+    """Whether v, moved by `slack` into the interior, is in the product of cones, or of their duals."""
+    start = 0
+    for cone in cones.parts:
+        for k, rows in enumerate(cone.each):
+            part = v[start : start + rows]
+            start += rows
+            if not _MEMBERS[cone.name](part, slack, dual, cone.sizes[k] if isinstance(cone.sizes, tuple) else 0):
+                return False
+    return True
+
+
+def _in_second_order(v, slack, dual, size):
+    return np.linalg.norm(v[1:]) <= v[0] + slack
+
+
+def _in_semidefinite(v, slack, dual, size):
+    X = np.zeros((size, size))
+    column, row = np.triu_indices(size)
+    X[row, column] = X[column, row] = v / np.where(row == column, 1.0, np.sqrt(2))
+    return np.linalg.eigvalsh(X)[0] >= -slack
+
+
+def _in_exponential(v, slack, dual, size):
+    x, y, z = v + slack * np.array([-1.0, 1.0, 1.0])
+    if dual:  # −x·exp(y/x) ≤ e·z
+        return x < 0 < z and y / x <= 1 + np.log(z / -x)
+    return y > 0 and z > 0 and x / y <= np.log(z / y)
+
+
+def _in_power(v, slack, dual, a):
+    x, y = v[:2] + slack
+    if dual:
+        x, y = x / a, y / (1 - a)
+    return x >= 0 and y >= 0 and x**a * y ** (1 - a) >= abs(v[2]) - slack
+
+
+_MEMBERS = {
+    "zero": lambda v, slack, dual, size: dual or bool(np.all(np.abs(v) <= slack)),
+    "nonnegative": lambda v, slack, dual, size: bool(np.all(v >= -slack)),
+    "second_order": _in_second_order,
+    "semidefinite": _in_semidefinite,
+    "exponential": _in_exponential,
+    "power": _in_power,
 }
 
 
@@ -117,6 +180,7 @@ def _cases():
     )
     yield Case("proximal-group", ls.ProximalGradient(), ls.Composite(quadratic, group), b)
     yield Case("heavy-ball-smooth-units", ls.HeavyBall(), own, rows)
+    yield Case("quasi-newton-units", QuasiNewton(3), own, rows)
     yield Case("proximal-group-units", ls.ProximalGradient(), ls.Composite(own, group), rows)
     weights = ls.L1(np.linspace(0.1, 0.8, n))
     yield Case("proximal-weighted", ls.ProximalGradient(), ls.Composite(quadratic, weights), b)

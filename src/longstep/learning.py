@@ -15,8 +15,10 @@ from ._util.progress import Phases, say
 from .algorithms.base import Algorithm
 from .algorithms.condensed import Condensed
 from .algorithms.douglas_rachford import DouglasRachford
+from .algorithms.gradient import GradientDescent
 from .algorithms.osqp import OSQP
 from .algorithms.proximal import ProximalGradient
+from .algorithms.quasi_newton import QuasiNewton
 from .algorithms.registry import default_algorithm
 from .certificates.certificate import Certificate, certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
@@ -34,7 +36,7 @@ from .evaluation.package_errors import measure_package
 from .families.base import Family
 from .families.composite import Composite
 from .families.quadratic_program import QP
-from .families.smooth import Quadratic
+from .families.smooth import Quadratic, Smooth
 from .report.learned import Report
 from .schedules.schedule import constant
 from .solver import Solver
@@ -56,7 +58,7 @@ def learn(
     iid: bool | None = None,
     sizes: Mapping[str, int] | None = None,
     columns: Columns = None,
-    horizon: int = 50,
+    horizon: int | None = None,
     block: int | Sequence[int] = 10,
     form: Literal["qp", "conic"] | None = None,
     dtype: Any = None,
@@ -77,8 +79,9 @@ def learn(
     the newest are for the test, those before for training, repetitions are left out, and they are certified only with
     `iid=True`, which says that they are independent draws from what the solver will meet; then all are taken as they
     are. `sizes` says how many instances `train`, `validation` and `test` take, `columns` what a file calls its columns
-    (`read_samples`). `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s. The memory it takes is
-    told first, and refused where there is less. Interrupted and called again, it goes on where it was.
+    (`read_samples`). `form`, `dtype` and `equilibrate` are `from_cvxpy`'s, the rest `train`'s; by default there are as
+    many steps as pay. The memory it takes is told first, and refused where there is less. Interrupted and called again,
+    it goes on where it was.
 
     >>> import cvxpy as cp, numpy as np
     >>> from longstep import learn
@@ -102,27 +105,31 @@ def learn(
     if model is not None:
         notes += model.notes
     others = parameters.pop("selection", None)
-    shape = {"horizon": horizon, "block": block, "memory_limit": memory_limit}
+    shape = {"block": block, "memory_limit": memory_limit}
     count = family.count(family.vectors(parameters["train"]))
-    factors = training.get("factorizations") or choose_recipe(family).factorizations
-    expected = forecast(family, count, factorizations=factors, **shape)
+    recipe = choose_recipe(family)
+    most = recipe.horizon if horizon is None else horizon
+    factors = training.get("factorizations") or recipe.factorizations
+    forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
+    largest = _find_largest(family, forms)
+    expected = forecast(family, count, horizon=most, factorizations=factors, algorithm=largest, **shape)
+    length = f"{most} steps" if horizon is not None else f"as many steps as pay, up to {most},"
     if progress:
         say(str(expected))
-        say(_describe_work(family, parameters, horizon))
+        say(_describe_work(family, parameters, length))
     expected.check()
     independent = callable(samples) or bool(iid)
     phases = Phases(progress)
     with phases.time("references", f"the optima of {count} training instances"):
         data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
     training = ({} if loss is None else {"loss": loss}) | training
-    forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
-    options = {"seed": seed, "cache": cache, "progress": progress, **shape, **training}
-    with phases.time("training", f"{horizon} steps, block by block"):
+    options = {"seed": seed, "cache": cache, "progress": progress, "horizon": horizon, **shape, **training}
+    with phases.time("training", f"{length.rstrip(',')}, block by block"):
         trained = train(family, data.train, algorithm=forms, **options)
     with phases.time("selection", "the learned schedule, the best constant or the defaults"):
         name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
     with phases.time("test", f"what they cost on {len(data.test)} instances"):
-        steps = max(2 * horizon, 100)
+        steps = max(2 * len(solver.schedule), 100)
         methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
         methods["defaults"] = scheduled.vanilla(family)
         # Where solve has an end, its time is the one that counts.
@@ -134,13 +141,14 @@ def learn(
     certificate = None
     if "validation" in parameters:
         with phases.time("certificate", f"what holds on {len(data.validation)} validation instances"):
-            certificate = _certify(solver, data.validation, _claimed(horizon), notes, progress)
+            counts = _claimed(horizon or len(solver.schedule) or most)
+            certificate = _certify(solver, data.validation, counts, notes, progress)
     seconds = perf_counter() - begin
     parts = (model, data, kept, found, certificate, expected, notes, seconds, costs, phases.seconds, package, command)
     return solver, Report(*parts)
 
 
-def _describe_work(family: Family, parameters: Mapping[str, Any], horizon: int) -> str:
+def _describe_work(family: Family, parameters: Mapping[str, Any], length: str) -> str:
     """Return what is going to be done, and about how long that takes where it is known."""
     roles = {"train": "to learn from", "validation": "to certify with", "test": "to compare on"}
     counts = {name: family.count(family.vectors(parameters[name])) for name in roles if name in parameters}
@@ -148,7 +156,7 @@ def _describe_work(family: Family, parameters: Mapping[str, Any], horizon: int) 
     usual = ""
     if family.n <= _KNOWN:
         usual = ". Families of this size take one to four minutes on two cores, the first time"
-    return f"plan: {horizon} steps for {family.n} unknowns and {family.m} rows; instances: {parts}{usual}"
+    return f"plan: {length} for {family.n} unknowns and {family.m} rows; instances: {parts}{usual}"
 
 
 def _certify(solver: Solver, split: Split, counts: list[int], notes: list[str], progress: bool) -> Certificate | None:
@@ -179,22 +187,36 @@ def list_forms(family: Family) -> list[Algorithm]:
 
     A family with sparse factors has only the form that keeps them so. A QP that has a finish is learned in the
     condensed form, which has it in C too; one without in both forms of ADMM, a large one in that whose step is the
-    smaller; a composite family whose instances share P also by Douglas–Rachford.
+    smaller; a composite family whose instances share P also by Douglas–Rachford; a smooth one also by quasi-Newton
+    steps, whose units are the curvature that each instance has.
     """
     if family.sparse:
         return [default_algorithm(family)]
     if isinstance(family, QP):
-        forms = [Condensed(), OSQP()]
-        if can_finish(family):
-            return forms[:1]
-        if family.n <= DEFAULT.large:
-            return forms
-        free = family.n - int(np.sum(family.equality))
-        rows = int(np.sum(~np.asarray(family.equality)))
-        return forms[:1] if 2 * free**2 + 3 * free * rows < family.n**2 else forms[1:]
+        return _list_condensed(family)
     if isinstance(family, Composite) and isinstance(family.smooth, Quadratic):
         return [ProximalGradient(), DouglasRachford()]
+    if isinstance(family, Smooth):
+        return [GradientDescent(), QuasiNewton()]
     return [default_algorithm(family)]
+
+
+def _find_largest(family: Family, forms: Sequence[Algorithm]) -> Algorithm:
+    """Return the one whose training takes most memory; the default where they are alike."""
+    known = [form for form in forms if isinstance(form, Algorithm)]
+    return max([default_algorithm(family), *known], key=lambda form: form.numbers_per_step)
+
+
+def _list_condensed(family: QP) -> list[Algorithm]:
+    """Return the forms of ADMM that are tried on a QP."""
+    forms = [Condensed(), OSQP()]
+    if can_finish(family):
+        return forms[:1]
+    if family.n <= DEFAULT.large:
+        return forms
+    free = family.n - int(np.sum(family.equality))
+    rows = int(np.sum(~np.asarray(family.equality)))
+    return forms[:1] if 2 * free**2 + 3 * free * rows < family.n**2 else forms[1:]
 
 
 def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Training, Solver]:
@@ -209,7 +231,8 @@ def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Tr
 
 def _candidates(family: Family, trained: Training, parameters: Any) -> list[tuple[str, Training, Solver]]:
     """What might be kept. Where the finish makes all instances exact at once, only when it is tried is in question: by
-    then, or when the steps before it have cost as much as it does."""
+    then, or when the steps before it have cost as much as it does. That of cone programs is tried when they have, or
+    after the learned steps."""
     learned = Solver(family, trained)
     candidates = [("learned", trained, learned)]
     if learned.finish is not None and finishes_by_sets(family):
@@ -220,6 +243,10 @@ def _candidates(family: Family, trained: Training, parameters: Any) -> list[tupl
             candidates.append(("learned", patient, Solver(family, patient)))
         if np.all(found.exact):
             return candidates
+    elif learned.finish is not None:
+        # Newton's steps cost many of these: worth it at once where the steps that come after creep.
+        eager = replace(trained, record=trained.record | {"finish": max(len(trained.schedule), 1)})
+        candidates.append(("learned", eager, Solver(family, eager)))
     usual = default_algorithm(family)
     settled = constant(usual.hyperparameters(family))
     untrained = replace(trained, algorithm=usual, schedule=settled, constant=settled, start=None)
@@ -286,6 +313,6 @@ def _family(problem: Any, form: Any, dtype: Any, equilibrate: bool) -> tuple[Mod
     return model, model.family
 
 
-def _claimed(horizon: int) -> list[int]:
+def _claimed(most: int) -> list[int]:
     """A few iteration counts up to the last step-varying one."""
-    return sorted({max(1, round(horizon * k / _CLAIMS)) for k in range(1, _CLAIMS + 1)})
+    return sorted({max(1, round(most * k / _CLAIMS)) for k in range(1, _CLAIMS + 1)})

@@ -76,6 +76,8 @@ def save_parts(parts: Parts, path: Path) -> None:
         "family_hash": parts.family.content_hash(),
         "functions": "source",
     }
+    if fields := parts.algorithm.fields():
+        metadata["algorithm_fields"] = fields
     if parts.seen is not None:
         metadata["seen"] = parts.seen.lone
         arrays |= {f"seen.{end}": getattr(parts.seen, end) for end in _ENDS}
@@ -128,7 +130,7 @@ def _build_parts(path: Path, family: Family, metadata: Mapping[str, Any], arrays
         raise FileFormatError(f"{path} is damaged: its record of training is a {type(record).__name__}")
     return Parts(
         family,
-        algorithm(),
+        algorithm(**metadata.get("algorithm_fields", {})),
         Schedule.from_json(metadata["schedule"]),
         metadata.get("safeguard", "block"),
         metadata.get("factors"),

@@ -47,17 +47,6 @@ def test_infeasible_and_unbounded_exponential_programs(equilibrate):
     np.testing.assert_allclose(solution.x, 1.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["exponential", "power"])
-def test_no_c_code_is_written_for_them(kind, tmp_path):
-    P, A, b, c = random_conic(3, CONES[kind], n=4)
-    solver = ls.Solver(ls.Conic(P, A, CONES[kind], b=b, c=c))
-    with pytest.raises(ValueError, match=f"C code is not written for the {kind} cone"):
-        ls.generate_c(solver, tmp_path / "code")
-    with pytest.raises(ValueError, match=f"C code is not written for the {kind} cone"):
-        solver.compile()
-    assert not (tmp_path / "code").exists()
-
-
 def logistic_utility():
     z, b, p = cp.Variable(2, name="z"), cp.Parameter(3, name="b"), cp.Parameter(name="p")
     A = np.array([[1.0, -0.5], [0.3, 0.8], [-0.7, 0.2]])

@@ -2,6 +2,7 @@
 
 import cvxpy as cp
 import jax.numpy as jnp
+import joblib
 import numpy as np
 import pytest
 import scipy.optimize
@@ -191,9 +192,21 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     np.testing.assert_array_equal(done.x, ls.solve_references(family, X, cache=False, **QUIET).x)
 
 
-def test_workers_give_the_same_optima():
-    family, X = quadcopter.family(), quadcopter.sample_many(20, seed=0)
-    alone, together = (ls.solve_references(family, X, cache=False, jobs=j, progress=False) for j in (1, 2))
+@pytest.mark.parametrize(("worth", "processes"), [(0.0, 2), (np.inf, 1)])
+def test_workers_are_started_where_there_is_work_for_them_and_give_the_same_optima(worth, processes, monkeypatch):
+    family, X = quadcopter.family(), quadcopter.sample_many(40, seed=0)
+    alone = ls.solve_references(family, X, cache=False, jobs=1, progress=False)
+    started = []
+
+    def note(n_jobs, **options):
+        started.append(n_jobs)
+        return parallel(n_jobs=n_jobs, **options)
+
+    parallel = joblib.Parallel
+    monkeypatch.setattr(joblib, "Parallel", note)
+    monkeypatch.setattr(reference, "_WORTH", worth)
+    together = ls.solve_references(family, X, cache=False, jobs=2, progress=False)
+    assert started == [processes]
     np.testing.assert_array_equal(alone.x, together.x)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.evaluation.cost import Cost, Costs, choose_solver, package_cost, solver_cost
+from longstep.evaluation.cost import Cost, Costs, choose_solver, compare_costs, package_cost, solver_cost
 
 from ..helpers import random_qp
 
@@ -60,6 +60,19 @@ def test_none_is_kept_that_leaves_instances_unsolved():
     unsolved = [solver_cost("", solver, data, 1e-6).unsolved for solver in candidates]
     assert unsolved[0] > unsolved[1] == 0
     assert choose_solver(candidates, data) == 1
+
+
+def test_others_are_not_waited_for_longer_than_makes_a_difference():
+    family, data = instances()
+    hopeless = ls.Solver(family, rho_ineq=1e-6, rho_eq=1e-6, ladder=False)
+    costs = compare_costs({"kept": ls.Solver(family, finish=True), "hopeless": hopeless}, data)
+    slowest = max(cost.steps.max() for cost in costs.of("kept"))
+    for cost in costs.of("hopeless"):
+        assert cost.unsolved == len(data["q"])
+        assert cost.steps.max() == cost.most == max(10 * slowest, 500)
+    # The package is run as it comes, and a kept solver that fails must see what others do in time.
+    assert all(cost.most == 4000 for cost in costs.of("osqp package"))
+    assert all(cost.most == 20_000 for cost in compare_costs({"kept": hopeless}, data).rows)
 
 
 def test_what_is_exact_at_once_is_kept():

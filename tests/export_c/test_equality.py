@@ -160,10 +160,7 @@ def conic(name, equilibrate=True, safeguard="block"):
     return solver, solver.compile()
 
 
-IN_C = [name for name, cones in CONES.items() if all(cone.c_part for cone in cones.parts)]
-
-
-@pytest.mark.parametrize("name", [name if name == "mixed" else pytest.param(name, marks=slow) for name in IN_C])
+@pytest.mark.parametrize("name", [name if name == "mixed" else pytest.param(name, marks=slow) for name in CONES])
 def test_cones(name):
     solver, compiled = conic(name)
     for x in 0.1 * np.random.default_rng(0).normal(size=(3, 10)):

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
 from longstep.engine.finish import PROXIMAL
-from longstep.training.finish import first_try, learn_finish
+from longstep.training.finish import Trials, first_try, learn_finish
 from longstep.training.recipe import DEFAULT
 
 from ..helpers import random_qp
@@ -52,3 +53,26 @@ def test_a_definite_program_needs_no_proximal_term():
     training = trained(family, data)
     assert "proximal" not in training.record
     assert ls.Solver(family, training).proximal == PROXIMAL
+
+
+def test_blocks_follow_each_other_while_they_pay():
+    family, data = flat()
+    options = {"block": 4, "iterations": 2, "candidates": 4, "metric": False, "cache": False, "progress": False}
+    length = replace(DEFAULT, horizon=16)
+    shorter = ls.train(family, data, algorithm=Condensed(), horizon=None, recipe=length, **options)
+    assert 0 < len(shorter.schedule) < 16
+    assert shorter.record["finish"] <= len(shorter.schedule)
+    assert np.all(first_try(ls.Solver(family, shorter), data).exact)
+    # What was asked for is learned, and all where every block is said to pay.
+    assert len(ls.train(family, data, algorithm=Condensed(), horizon=8, recipe=length, **options).schedule) == 8
+    looked_at = []
+
+    def falls_twice(trials):
+        looked_at.append(max(trials.rehearsal.points))
+        return len(looked_at) < 3
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trials, "is_falling", falls_twice)
+        longer = ls.train(family, data, algorithm=Condensed(), horizon=None, recipe=length, **options)
+    assert looked_at == [4, 8, 12]
+    assert len(longer.schedule) == 12

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._util.plain import Json
 from ..families.base import Family, InstanceT
 from ..families.point import Point
 from ..linalg.systems import Factored, Gram, Pattern
@@ -86,6 +87,11 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     @abstractmethod
     def hyperparameters(self, family: FamilyT) -> tuple[Hyperparameter, ...]:
         """The scalar hyperparameters with their domains and defaults on this family."""
+
+    @property
+    def numbers_per_step(self) -> float:
+        """Numbers that reverse mode keeps for a step of an instance, the stress test's included, in units of n + m."""
+        return 15.0
 
     def prepare_family(self, family: FamilyT, *, training: bool = False) -> FamilyT:
         """The family as the steps want it, made once on the host; what is given to all other methods.
@@ -240,10 +246,14 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     def identity(self) -> tuple[object, ...]:
         """What tells this algorithm from all others in hashes: its class, and the values of its fields."""
         own = type(self)
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields = self.fields()
         if own.__module__.split(".")[0] == "longstep":
             return (own.__name__, *([fields] if fields else []))
         return (f"{own.__module__}.{own.__qualname__}", fields)
+
+    def fields(self) -> dict[str, Json]:
+        """Return the values of its fields by name, as plain data: what its class is called with to make it again."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def check_family(self, family: Family) -> None:
         """Refuse a family that this algorithm does not solve."""

@@ -8,6 +8,7 @@ from .gradient import GradientDescent, HeavyBall
 from .osqp import OSQP
 from .pdhg import PDHG
 from .proximal import AcceleratedProximalGradient, ProximalGradient
+from .quasi_newton import QuasiNewton
 from .scs import SCS
 
 # Of the algorithms for a kind of family, the first is its default.
@@ -21,6 +22,7 @@ REGISTERED: tuple[type[Algorithm], ...] = (
     DouglasRachford,
     GradientDescent,
     HeavyBall,
+    QuasiNewton,
 )
 BY_NAME: dict[str, type[Algorithm]] = {algorithm.__name__: algorithm for algorithm in REGISTERED}
 

@@ -158,7 +158,9 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     safeguard = None
     if len(schedule):
         safeguard = solver.safeguard
-    if counts and isinstance(family, Quadratic) and is_gradient_schedule(schedule):
+    # By what the algorithm says of its steps: others have hyperparameters of the same names.
+    plain = algorithm.own("closed_form") and is_gradient_schedule(schedule)
+    if counts and isinstance(family, Quadratic) and plain:
         curve = worst_case_rate(family, schedule, max(counts))
         unguarded = tuple(float(curve[k]) for k in counts)
         rates = unguarded

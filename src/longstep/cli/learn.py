@@ -50,7 +50,10 @@ def learn(
     iid: Annotated[
         bool, typer.Option("--iid", help="I know that the samples were drawn independently from one distribution.")
     ] = False,
-    horizon: Annotated[int, typer.Option(min=1, help="How many steps have hyperparameters of their own.")] = 50,
+    horizon: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many steps have hyperparameters of their own; by default as many as pay."),
+    ] = None,
     block: Annotated[
         str, typer.Option(help="How many of them are learned at a time; 10,20 for ten, then twenty at a time.")
     ] = "10",

@@ -20,6 +20,7 @@ class Exponential(Cone[int]):
     scs: ClassVar[str] = "ep"
     cvxpy: ClassVar[tuple[str, ...]] = ("ExpCone",)
     cvxpy_dims: ClassVar[str] = "exp"
+    c_part: ClassVar[str | None] = "exponential.c"
     empty: ClassVar[Sizes] = 0
 
     checked = staticmethod(checked_count)

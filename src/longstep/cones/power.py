@@ -21,6 +21,7 @@ class Power(Cone[tuple[float, ...]]):
     scs: ClassVar[str] = "p"
     cvxpy: ClassVar[tuple[str, ...]] = ("PowCone3D",)
     cvxpy_dims: ClassVar[str] = "p3d"
+    c_part: ClassVar[str | None] = "power.c"
 
     @override
     @staticmethod

@@ -65,9 +65,7 @@ def _finish(family: QP | Composite, finisher: Finisher, parameters: Parameters, 
     zero = Point(jnp.zeros((family.n, count)))
     if isinstance(family, QP):
         zero = Point(zero.x, jnp.zeros((family.m, count)), jnp.zeros((family.m, count)))
-    tolerance = np.float64(ACCURACY)
-    limits = Limits(tolerance, tolerance, tolerance, np.int32(1))
-    return finisher(family.encode(parameters), zero, np.ones(count, bool), limits)
+    return finisher(family.encode(parameters), zero, np.ones(count, bool), Limits.within(ACCURACY))
 
 
 def _verify(family: QP | Composite, parameters: Parameters, found: Exact) -> Optima:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import jax
@@ -34,6 +35,8 @@ _CACHE_VERSION = 1
 _CHUNK = 16
 # Chunks that are sent at a time to engines that give nothing back before all are done.
 _ROUND = 64
+# Seconds of work for which other processes are not worth starting: each imports this package first.
+_WORTH = 5.0
 
 Arguments = ParamSpec("Arguments")
 FamilyT = TypeVar("FamilyT", bound=Family)
@@ -104,7 +107,7 @@ def _compute(
 ) -> Iterator[Optima]:
     """The optima of ranges of parameters, in order, as they are done."""
     if not ranges:
-        return iter(())
+        return
     import joblib
 
     work, place = _worker(family)
@@ -112,14 +115,22 @@ def _compute(
     def arguments(start: int, end: int) -> tuple[PyTree, int, float]:
         return place(family.select(parameters, np.arange(start, end))), start, accuracy
 
-    tasks = (joblib.delayed(work)(*arguments(*r)) for r in ranges)
     # What runs JAX stays in this process, whose precision switch it needs; the rest may run anywhere.
     options = {"require": "sharedmem"} if isinstance(family, Composite | Smooth) else {}
-    wanted = jobs if len(ranges) > 1 else 1
     backend, _ = joblib.parallel.get_active_backend(**options)
+    if isinstance(backend, joblib.parallel.BACKENDS[joblib.parallel.DEFAULT_BACKEND]):
+        # The first tells whether the others are worth processes of their own.
+        begin = perf_counter()
+        yield work(*arguments(*ranges[0]))
+        if (perf_counter() - begin) * (len(ranges) - 1) < _WORTH:
+            jobs = 1
+        ranges = ranges[1:]
+    tasks = (joblib.delayed(work)(*arguments(*r)) for r in ranges)
+    wanted = jobs if len(ranges) > 1 else 1
     if wanted == 1 or getattr(backend, "supports_return_generator", False):
-        return joblib.Parallel(n_jobs=wanted, return_as="generator", **options)(tasks)
-    return _compute_rounds(joblib.Parallel(n_jobs=wanted, **options), tasks)
+        yield from joblib.Parallel(n_jobs=wanted, return_as="generator", **options)(tasks)
+    else:
+        yield from _compute_rounds(joblib.Parallel(n_jobs=wanted, **options), tasks)
 
 
 def _compute_rounds(parallel: "joblib.Parallel", tasks: Iterator[tuple]) -> Iterator[Optima]:

@@ -66,23 +66,27 @@ class Finish(SetSearch):
         start = Condensed().init(self.family, instance, point)
         each = over_instances(start.v)
         change = each(lambda bounds, found: pivot(self.coupling, bounds, found))
-        found = change(_make_bounds(self, instance, start.v), each(lambda y: seed(self.coupling, y))(start.y))
-        v, outcome = _refine(self, instance, found, start.v)
-        if not self.proximal:
-            return outcome
+        seeded = each(lambda y: seed(self.coupling, y))(start.y)
 
-        def again(carried):
-            # The next proximal step, from where this one ended; its multipliers are a dual feasible start.
-            number, found, v, _ = carried
-            found = eqx.tree_at(lambda s: s.going, found, jnp.ones_like(found.going))
+        def improve(found: RowSet, v: Float[Array, "v *N"]) -> tuple[RowSet, Float[Array, "v *N"], Outcome]:
             found = change(_make_bounds(self, instance, v), found)
-            return number + 1, found, *_refine(self, instance, found, v)
+            return found, *_refine(self, instance, found, v)
 
-        def is_rough(carried):
-            number, _, _, outcome = carried
-            return (number < OUTER) & jnp.any(outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
+        if not self.proximal:
+            return improve(seeded, start.v)[2]
 
-        return jax.lax.while_loop(is_rough, again, (jnp.int32(0), found, v, outcome))[3]
+        def take_step(carried: _Proximal) -> _Proximal:
+            # From where the last step ended; its multipliers are a dual feasible start.
+            found = eqx.tree_at(lambda s: s.going, carried.found, jnp.ones_like(carried.found.going))
+            return _Proximal(carried.number + 1, *improve(found, carried.v))
+
+        def is_rough(carried: _Proximal) -> Bool[Array, ""]:
+            rough = jnp.any(carried.outcome.residuals.violation(_CLOSE, _CLOSE) > 1)
+            return (carried.number < OUTER) & (rough | (carried.number == 0))
+
+        # The first step is one of the loop's: what it does is compiled once.
+        blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(improve, seeded, start.v)[2])
+        return jax.lax.while_loop(is_rough, take_step, _Proximal(jnp.int32(0), seeded, start.v, blank)).outcome
 
 
 class Outcome(eqx.Module):
@@ -93,6 +97,15 @@ class Outcome(eqx.Module):
     residuals: Residuals
     exact: Bool[Array, "*N"]
     changes: Int[Array, "*N"]
+
+
+class _Proximal(NamedTuple):
+    """Where proximal steps stand: how many were taken, the set, v and the point of the last one."""
+
+    number: Int[Array, ""]
+    found: RowSet
+    v: Float[Array, "v *N"]
+    outcome: Outcome
 
 
 class Tables(NamedTuple):

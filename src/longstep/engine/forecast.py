@@ -15,8 +15,7 @@ from ..families.base import Family
 from ..linalg.systems import ALWAYS, choose
 from ..schedules.lengths import block_lengths
 
-# Numbers that reverse mode keeps for a step of an instance, in units of n + m; measured, as is the share of the rest.
-_KEPT = 15
+# The share of what is neither kept by reverse mode nor a factor; measured.
 _REST = 1.25
 
 
@@ -76,7 +75,8 @@ def forecast(
     count = min(horizon + 1, factorizations or horizon + 1)
     kept = _describe(algorithm, family)
     longest = max(block_lengths(horizon, block), default=0)
-    training = size * _REST * (min(longest, count) * kept.numbers + _KEPT * longest * instances * (n + family.m))
+    steps = algorithm.numbers_per_step * longest * instances * (n + family.m)
+    training = size * _REST * (min(longest, count) * kept.numbers + steps)
     if memory_limit is not None:
         training = min(training, memory_limit)
     return Forecast(count * max(kept.numbers, n) * size, training, count, kept.kind, count * kept.seconds, memory_limit)

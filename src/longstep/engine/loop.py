@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from ..algorithms.base import State, StateT, Trimmed
 from ..algorithms.residuals import Residuals
@@ -57,7 +57,7 @@ def _hurry(problem: Problem, trimmed: Trimmed, first: Number, stop: Number) -> T
     return jax.lax.platform_dependent(*bounds, trimmed, cuda=kernel, default=each)
 
 
-def stay(problem: Problem, state: StateT, count: int) -> StateT:
+def rest(problem: Problem, state: StateT, count: int) -> StateT:
     """The state after so many steps with the steady state, one at least."""
     step = problem.stepper(problem.plan.H)
     if not problem.shortens:
@@ -76,8 +76,8 @@ def guarded(
     observe: Callable[[StateT], RecordT],
     record: RecordT,
 ) -> tuple[StateT, Guard, RecordT, Residuals]:
-    """Steps first … end − 1 of the step-varying phase, block by block, the record with `observe` of each, and the
-    residuals of the state that was judged last.
+    """Steps first … end − 1 of the step-varying phase, block by block; the record of `observe`, of the state before
+    them, with which it comes, and of each; and the residuals of the state that was judged last.
 
     What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
     block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
@@ -89,7 +89,7 @@ def guarded(
     ends = safeguard.block_ends()
     recorded = bool(jax.tree.leaves(record))
 
-    def one(k, carried, guard: Guard, at_anchor: RecordT | None):
+    def one(k, carried, guard: Guard, at_anchor: RecordT):
         state, record = carried
         following = problem.stepper(k, once=True)(state)
         following = choose(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
@@ -99,12 +99,13 @@ def guarded(
         if guard.anchor is not None:
             failed, _ = fails(problem, problem.residuals(following), guard)
             observed = choose(failed, at_anchor, observed)
-        return following, _noted(record, k - first, observed)
+        return following, _noted(record, k - first + 1, observed)
 
     def block(carried):
         k, state, guard, record, residuals = carried
         stop = jnp.minimum(ends[k], end)
-        at_anchor = observe(guard.anchor) if recorded and guard.anchor is not None else None
+        # By the block rule the anchor is where the block begins.
+        at_anchor = jax.tree.map(lambda rows: rows[k - first], record)
 
         def watch_each():
             step = lambda k, carried: one(k, carried, guard, at_anchor)  # noqa: E731
@@ -122,7 +123,7 @@ def guarded(
                 after, then, measured = settle(problem, following, guard, guard.anchor)
                 return after, then, record, measured
             after, then, measured = settle(problem, following, guard, state)
-            return after, then, _noted(record, stop - 1 - first, observe(after)), measured
+            return after, then, _noted(record, stop - first, observe(after)), measured
 
         on = lambda: (following, guard, record, residuals)  # noqa: E731
         return stop, *jax.lax.cond(stop == ends[k], judged, on)
@@ -165,12 +166,13 @@ def steps(
     elif guard is None:
         state, early = jax.lax.scan(vary, state, first + jnp.arange(varying), length=varying)
     else:
-        empty = jax.tree.map(lambda a: jnp.zeros((varying, *a.shape), a.dtype), start)
-        state, guard, early, residuals = guarded(problem, state, guard, first, first + varying, observe, empty)
+        record = jax.tree.map(lambda a: jnp.zeros((varying + 1, *a.shape), a.dtype).at[0].set(a), start)
+        state, guard, record, residuals = guarded(problem, state, guard, first, first + varying, observe, record)
         guard = replace(guard, residuals=residuals)
+        early = jax.tree.map(lambda rows: rows[1:], record)
     climb = ladder.begin(problem)
     if climb is None and not looked:
-        state = stay(problem, state, count - varying) if count > varying else state
+        state = rest(problem, state, count - varying) if count > varying else state
     elif climb is None:
         steady = problem.stepper(H)
         state, late = jax.lax.scan(hold, state, None, length=count - varying)
@@ -191,6 +193,7 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
     those that have ended (solved, certified infeasible, failed) are frozen.
     """
     H = problem.plan.H
+    stay = _stay(problem, jnp.maximum(H - first, 0))
 
     def vary(p: Progress, stop: Int[Array, ""]) -> Advanced:
         if p.guard is None:
@@ -198,18 +201,32 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
         state, guard, _, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
         return p.state, state, guard, p.climb
 
-    if H:
-        progress = _loop(problem, progress, limits, jnp.minimum(H - first, end), vary, False)
-    if progress.climb is None:
-        step = problem.stepper(H)
+    def going(p: Progress) -> Bool[Array, ""]:
+        return (p.k < end) & jnp.any(p.status == Status.RUNNING)
+
+    def block(p: Progress) -> Progress:
+        stop = jnp.minimum(p.k + limits.check_every, end)
+        if not H:
+            return _checked(problem, p, stay(p, stop), limits, stop, True)
+        varies = first + p.k < H
+        stop = jnp.where(varies, jnp.minimum(stop, H - first), stop)
+        # One check for both phases: most of what is compiled is in there.
+        advanced = jax.lax.cond(varies, vary, stay, p, stop)
+        return _checked(problem, p, advanced, limits, stop, ~varies)
+
+    return jax.lax.while_loop(going, block, progress)
+
+
+def _stay(problem: Problem, begin: Number) -> Callable[[Progress, Int[Array, ""]], Advanced]:
+    """Return the steps up to a stop in the steady state, which begins at this iteration."""
+    if problem.plan.ladder is None:
+        step = problem.stepper(problem.plan.H)
 
         def hold(p: Progress, stop: Int[Array, ""]) -> Advanced:
             previous = jax.lax.fori_loop(p.k, stop - 1, lambda _, state: step(state), p.state)
             return previous, step(previous), p.guard, None
 
-        return _loop(problem, progress, limits, end, hold, True)
-
-    begin = jnp.maximum(H - first, 0)
+        return hold
 
     def walk(p: Progress, stop: Int[Array, ""]) -> Advanced:
         assert p.climb is not None
@@ -222,30 +239,18 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
         previous, state, climb = jax.lax.fori_loop(p.k, stop, one, (p.state, p.state, p.climb))
         return previous, state, p.guard, climb
 
-    return _loop(problem, progress, limits, end, walk, True)
+    return walk
 
 
-def _loop(
+def _checked(
     problem: Problem,
-    progress: Progress,
+    p: Progress,
+    advanced: Advanced,
     limits: Limits,
-    end: Number,
-    advance: Callable[[Progress, Int[Array, ""]], Advanced],
-    steady: bool,
+    stop: Int[Array, ""],
+    steady: bool | Bool[Array, ""],
 ) -> Progress:
-    """Blocks of steps, a check after each, in one phase of the schedule.
-
-    `advance(progress, stop)` gives the states before the last of the steps up to `stop` (that matters in the steady
-    state alone) and after it, the guard, and where instances stand on the ladder.
-    """
-
-    def going(p: Progress):
-        return (p.k < end) & jnp.any(p.status == Status.RUNNING)
-
-    def block(p: Progress) -> Progress:
-        stop = jnp.minimum(p.k + limits.check_every, end)
-        previous, state, guard, climb = advance(p, stop)
-        p = eqx.tree_at(lambda p: (p.guard, p.climb), p, (guard, climb), is_leaf=lambda x: x is None)
-        return check(problem, p, previous, state, limits, stop, steady)
-
-    return jax.lax.while_loop(going, block, progress)
+    """Return where a run stands after the steps up to `stop`, with a check of it."""
+    previous, state, guard, climb = advanced
+    p = eqx.tree_at(lambda p: (p.guard, p.climb), p, (guard, climb), is_leaf=lambda x: x is None)
+    return check(problem, p, previous, state, limits, stop, steady)

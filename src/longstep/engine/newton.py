@@ -12,7 +12,9 @@ costs a factorization, so this is for instances that have taken as many steps as
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -29,26 +31,113 @@ from ..linalg.matrix import along
 from .finish import ACCURACY, Outcome
 from .jitted import Key, flatten
 
+# Of NumPy or of JAX.
+ArrayT = TypeVar("ArrayT", np.ndarray, Array)
+
 # Unknowns x and v beyond which a factorization costs more than it is worth.
 MOST = 1000
 # Newton steps at most: on the right piece it takes a few.
-_STEPS = 40
+STEPS = 40
 # The proximal term at first, at most, and by what it is multiplied after a step that brings ‖F‖ down and after others.
-_PROXIMAL = 1e-2
-_MOST_PROXIMAL = 1e-1
-_LESS = 0.6
-_MORE = 4.0
+PROXIMAL = 1e-2
+MOST_PROXIMAL = 1e-1
+LESS = 0.6
+MORE = 4.0
 # A step after which ‖F‖ is so many times larger is not taken.
-_WORSE = 10.0
+WORSE = 10.0
 # ‖F‖ of data of size one at which there is nothing left to gain.
-_CLOSE = 1e-14
+CLOSE = 1e-14
+
+
+class _Searching(NamedTuple, Generic[ArrayT]):
+    """Where a search stands: the point, F, the derivative of the projection and ‖F‖; the proximal term; and the best
+    point so far."""
+
+    z: Float[ArrayT, " nm"]
+    F: Float[ArrayT, " nm"]
+    D: Float[ArrayT, "m m"]
+    norm: Float[ArrayT, ""]
+    proximal: Float[ArrayT, ""]
+    best: Float[ArrayT, " nm"]
+    best_norm: Float[ArrayT, ""]
+    steps: Int[ArrayT, ""]
+    going: Bool[ArrayT, ""]
+
+
+@dataclass(frozen=True)
+class _Search(Generic[ArrayT]):
+    """The search from one point of one instance with data b and c, in the arrays of NumPy or of JAX (`xp`).
+
+    `project` gives Π_K*(v) and its derivative, `solve` the solution of a linear system, NaN where it has none.
+    """
+
+    xp: Any
+    P: Float[ArrayT, "n n"]
+    A: Float[ArrayT, "m n"]
+    b: Float[ArrayT, " m"]
+    c: Float[ArrayT, " n"]
+    project: Callable[[ArrayT], tuple[ArrayT, ArrayT]]
+    solve: Callable[[ArrayT, ArrayT], ArrayT]
+
+    def begin(self, z: Float[ArrayT, " nm"]) -> _Searching[ArrayT]:
+        """Return a search that begins at z."""
+        xp = self.xp
+        F, D = self._measure(z)
+        norm = xp.linalg.norm(F)
+        return _Searching(
+            z, F, D, norm, xp.asarray(PROXIMAL, z.dtype), z, norm, xp.asarray(0, "int32"), xp.asarray(True)
+        )
+
+    def goes_on(self, at: _Searching[ArrayT]) -> Bool[ArrayT, ""] | np.bool_:
+        """Tell whether there is anything left to gain, and a step left to take."""
+        return at.going & (at.best_norm > CLOSE) & (at.steps < STEPS)
+
+    def advance(self, at: _Searching[ArrayT]) -> _Searching[ArrayT]:
+        """Return the search after one more step, taken or not."""
+        xp = self.xp
+        z = self._step(at)
+        F, D = self._measure(z)
+        norm = xp.linalg.norm(F)
+        # NaN, of a singular system, is no progress.
+        better = norm < at.norm
+        # What does not get better at this point is rounding.
+        rounding = ~better & (at.best_norm <= ACCURACY)
+        taken = ~rounding & (norm < WORSE * at.norm)
+        lowest = taken & (norm < at.best_norm)
+        return _Searching(
+            xp.where(taken, z, at.z),
+            xp.where(taken, F, at.F),
+            xp.where(taken, D, at.D),
+            xp.where(taken, norm, at.norm),
+            xp.where(better, LESS * at.proximal, xp.minimum(MORE * at.proximal, MOST_PROXIMAL)),
+            xp.where(lowest, z, at.best),
+            xp.where(lowest, norm, at.best_norm),
+            at.steps + 1,
+            ~rounding,
+        )
+
+    def _measure(self, z: Float[ArrayT, " nm"]) -> tuple[ArrayT, ArrayT]:
+        """Return F, and the derivative of the projection."""
+        n = len(self.c)
+        x = z[:n]
+        v = z[n:]
+        y, D = self.project(v)
+        F = self.xp.concatenate([self.P @ x + self.A.T @ y + self.c, self.A @ x + y - v - self.b])
+        return F, self.xp.where(self.xp.isfinite(D), D, 0.0)
+
+    def _step(self, at: _Searching[ArrayT]) -> Float[ArrayT, " nm"]:
+        """Return z after a step; NaN where it has none."""
+        xp = self.xp
+        signs = xp.concatenate([xp.ones_like(self.c), -xp.ones_like(self.b)])
+        J = xp.block([[self.P, self.A.T @ at.D], [self.A, at.D - xp.eye(len(self.b))]])
+        return at.z - self.solve(J + xp.diag(at.proximal * signs), at.F)
 
 
 class Newton:
-    """Newton's method for the instances of a family in its working units."""
+    """Newton's method for the instances of a family in its working units, on the host: the loop and the linear systems
+    are NumPy's, because LAPACK called from programs of JAX on several threads at once takes all of them, and long."""
 
     def __init__(self, family: Conic):
-        self.n = family.n
         self.family = flatten(family)
         self.cones = flatten(family.cones)
         self.P, self.A = (np.asarray(M.dense()) for M in (family.matrices.P, family.matrices.A))
@@ -69,41 +158,24 @@ class Newton:
 
     def _search(self, z: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, int]:
         """The best of what Newton steps from z lead to, and how many they were."""
-        here = self._conditions(z, b, c)
-        proximal = _PROXIMAL
-        steps = 0
-        best = z, here.norm
-        while best[1] > _CLOSE and steps < _STEPS:
-            steps += 1
-            after = self._step(z, here, proximal)
-            following = None if after is None else self._conditions(after, b, c)
-            # Written so that NaN is no progress.
-            better = following is not None and following.norm < here.norm
-            if not better and best[1] <= ACCURACY:
-                # Rounding: this is as good as it gets.
-                break
-            if following is not None and after is not None and following.norm < _WORSE * here.norm:
-                z = after
-                here = following
-            proximal = _LESS * proximal if better else min(_MORE * proximal, _MOST_PROXIMAL)
-            best = min(best, (z, here.norm), key=lambda pair: pair[1])
-        return best[0], steps
+        search = _Search(np, self.P, self.A, b, c, self._project, _solve_on_host)
+        # Where a system is singular, what follows is NaN, and not taken.
+        with np.errstate(invalid="ignore"):
+            at = search.begin(z)
+            while search.goes_on(at):
+                at = search.advance(at)
+        return at.best, int(at.steps)
 
-    def _conditions(self, z: np.ndarray, b: np.ndarray, c: np.ndarray) -> "_Conditions":
-        x = z[: self.n]
-        v = z[self.n :]
-        y, D = (np.asarray(part) for part in _projected(*self.cones, v))
-        F = np.concatenate([self.P @ x + self.A.T @ y + c, self.A @ x + y - v - b])
-        return _Conditions(F, np.nan_to_num(D, posinf=0.0, neginf=0.0), float(np.linalg.norm(F)))
+    def _project(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y, D = _projected(*self.cones, v)
+        return np.asarray(y), np.asarray(D)
 
-    def _step(self, z: np.ndarray, here: "_Conditions", proximal: float) -> np.ndarray | None:
-        """z after a step; None where it has none."""
-        signs = np.r_[np.ones(self.n), -np.ones(len(here.D))]
-        J = np.block([[self.P, self.A.T @ here.D], [self.A, here.D - np.eye(len(here.D))]])
-        try:
-            return z - np.linalg.solve(J + np.diag(proximal * signs), here.F)
-        except np.linalg.LinAlgError:
-            return None
+
+def _solve_on_host(J: np.ndarray, F: np.ndarray) -> np.ndarray:
+    try:
+        return np.linalg.solve(J, F)
+    except np.linalg.LinAlgError:
+        return np.full_like(F, np.nan)
 
 
 class TracedNewton(eqx.Module):
@@ -137,78 +209,10 @@ class TracedNewton(eqx.Module):
         self, z: Float[Array, " nm"], b: Float[Array, " m"], c: Float[Array, " n"]
     ) -> tuple[Float[Array, " nm"], Int[Array, ""]]:
         """Return the best of what Newton steps from z lead to, and how many they were."""
-
-        def step(at: _Searching) -> _Searching:
-            after = z_after(at)
-            F, D = self._measure(after, b, c)
-            norm = jnp.linalg.norm(F)
-            # NaN, of a singular system, is no progress.
-            better = norm < at.norm
-            rounding = ~better & (at.best_norm <= ACCURACY)
-            taken = ~rounding & (norm < _WORSE * at.norm)
-            proximal = jnp.where(better, _LESS * at.proximal, jnp.minimum(_MORE * at.proximal, _MOST_PROXIMAL))
-            lowest = taken & (norm < at.best_norm)
-            return _Searching(
-                jnp.where(taken, after, at.z),
-                jnp.where(taken, F, at.F),
-                jnp.where(taken, D, at.D),
-                jnp.where(taken, norm, at.norm),
-                proximal,
-                jnp.where(lowest, after, at.best),
-                jnp.where(lowest, norm, at.best_norm),
-                at.steps + 1,
-                ~rounding,
-            )
-
-        def z_after(at: _Searching) -> Array:
-            n = self.family.n
-            identity = jnp.eye(self.family.m, dtype=z.dtype)
-            signs = jnp.concatenate([jnp.ones(n, z.dtype), -jnp.ones(self.family.m, z.dtype)])
-            J = jnp.block([[self.P, self.A.T @ at.D], [self.A, at.D - identity]])
-            return at.z - jnp.linalg.solve(J + jnp.diag(at.proximal * signs), at.F)
-
-        def go_on(at: _Searching) -> Bool[Array, ""]:
-            return at.going & (at.best_norm > _CLOSE) & (at.steps < _STEPS)
-
-        F, D = self._measure(z, b, c)
-        norm = jnp.linalg.norm(F)
-        proximal = jnp.asarray(_PROXIMAL, z.dtype)
-        first = _Searching(z, F, D, norm, proximal, z, norm, jnp.int32(0), jnp.bool_(True))
-        found = jax.lax.while_loop(go_on, step, first)
+        project = functools.partial(_project, self.family.cones)
+        search = _Search(jnp, self.P, self.A, b, c, project, jnp.linalg.solve)
+        found = jax.lax.while_loop(search.goes_on, search.advance, search.begin(z))
         return found.best, found.steps
-
-    def _measure(self, z: Float[Array, " nm"], b: Float[Array, " m"], c: Float[Array, " n"]) -> tuple[Array, Array]:
-        """Return F, and the derivative of the projection."""
-        x = z[: self.family.n]
-        v = z[self.family.n :]
-        project = self.family.cones.project_dual
-        y = project(v)
-        D = jax.jacfwd(project)(v)
-        F = jnp.concatenate([self.P @ x + self.A.T @ y + c, self.A @ x + y - v - b])
-        return F, jnp.where(jnp.isfinite(D), D, 0.0)
-
-
-class _Searching(NamedTuple):
-    """Where a search stands: the point, F, the derivative of the projection and ‖F‖; the proximal term; and the best
-    point so far."""
-
-    z: Float[Array, " nm"]
-    F: Float[Array, " nm"]
-    D: Float[Array, "m m"]
-    norm: Float[Array, ""]
-    proximal: Float[Array, ""]
-    best: Float[Array, " nm"]
-    best_norm: Float[Array, ""]
-    steps: Int[Array, ""]
-    going: Bool[Array, ""]
-
-
-class _Conditions(NamedTuple):
-    """F, the derivative of the projection, and ‖F‖."""
-
-    F: Float[np.ndarray, " nm"]
-    D: Float[np.ndarray, "m m"]
-    norm: float
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -225,9 +229,12 @@ def _begin_search(family: Conic, encoded: Encoded, point: Point) -> tuple[Array,
 
 @functools.partial(jax.jit, static_argnums=0)
 def _projected(key: Key[Cones], leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, Array]:
-    """Π_K*(v) and its derivative."""
-    project = key.unflatten(leaves).project_dual
-    return project(v), jax.jacfwd(project)(v)
+    return _project(key.unflatten(leaves), v)
+
+
+def _project(cones: Cones, v: Float[Array, " m"]) -> tuple[Array, Array]:
+    """Return Π_K*(v) and its derivative."""
+    return cones.project_dual(v), jax.jacfwd(cones.project_dual)(v)
 
 
 @functools.partial(jax.jit, static_argnums=0)

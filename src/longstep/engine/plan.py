@@ -41,6 +41,8 @@ class Safeguard(eqx.Module):
         return jax.lax.cummin(jnp.where(self.ends, following, self.ends.size), reverse=True)
 
 
+# After so many steps in the steady state who is not done goes on with the fallback.
+_PATIENCE = 1000
 # Whether there is a ladder: from the start of the steady state, or only for those that are not done after long.
 LadderUse: TypeAlias = bool | Literal["late"]
 
@@ -58,6 +60,8 @@ class Ladder(eqx.Module):
     """
 
     logs: Float[Array, " R"]
+    # An array, so that ladders that begin late share their programs with the others.
+    wait: Int[Array, ""]
     first: int = eqx.field(static=True)
     last: int = eqx.field(static=True)
     second: int | None = eqx.field(static=True)
@@ -67,8 +71,7 @@ class Ladder(eqx.Module):
     most: int = eqx.field(static=True, default=8)
     marks: tuple[int, ...] = eqx.field(static=True, default=(50, 100, 200, 400))
     enough: float = eqx.field(static=True, default=math.log(10.0))
-    patience: int = eqx.field(static=True, default=1000)
-    wait: int = eqx.field(static=True, default=0)
+    patience: int = eqx.field(static=True, default=_PATIENCE)
 
 
 class Plan(eqx.Module):
@@ -319,8 +322,8 @@ class _Rungs:
         )
 
     def ladder(self, dtype: np.dtype, late: bool) -> Ladder:
-        made = Ladder(jnp.asarray(self.logs, dtype), self.first, self.last, self.second)
-        return replace(made, wait=made.patience) if late else made
+        wait = jnp.int32(_PATIENCE if late else 0)
+        return Ladder(jnp.asarray(self.logs, dtype), wait, self.first, self.last, self.second)
 
 
 def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs | None:

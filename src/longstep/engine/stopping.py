@@ -1,8 +1,10 @@
 """When a run stops: tolerances, what is known at a check, and how it ends."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..algorithms.base import State
 from ..algorithms.residuals import Residuals
@@ -20,6 +22,12 @@ class Limits(eqx.Module):
     eps_rel: Float[ArrayLike, ""]
     eps_infeasible: Float[ArrayLike, ""]
     check_every: Int[ArrayLike, ""]
+
+    @staticmethod
+    def within(eps: float) -> "Limits":
+        """Return limits of this tolerance, with a check after every step."""
+        number = np.float64(eps)
+        return Limits(number, number, number, np.int32(1))
 
 
 class Progress(eqx.Module):
@@ -69,25 +77,33 @@ def begin(problem: Problem, state: State, limits: Limits, residuals: Residuals |
 
 
 def check(
-    problem: Problem, p: Progress, previous: State, state: State, limits: Limits, k: Int[Array, ""], steady: bool
+    problem: Problem,
+    p: Progress,
+    previous: State,
+    state: State,
+    limits: Limits,
+    k: Int[Array, ""],
+    steady: bool | Bool[Array, ""],
 ) -> Progress:
-    """Judge the running instances at iteration k and freeze those that have ended."""
+    """Judge the running instances at iteration k, in the steady state or not, and freeze those that have ended."""
     running = p.status == Status.RUNNING
 
     residuals = problem.residuals(state)
     violation = _violation(residuals, limits)
     # NaN or ∞ in a residual or in the objective; what the safeguard watches may yet return from there.
-    failed = ~jnp.isfinite(violation) & (steady or p.guard is None)
+    failed = ~jnp.isfinite(violation) & (steady | jnp.bool_(p.guard is None))
     status = jnp.where(failed, _code(Status.NUMERICAL_FAILURE), _code(Status.RUNNING))
-    suspect = jnp.zeros_like(status)
-    if steady:
-        # While θ varies, differences of iterates say nothing about rays.
-        primal, dual = problem.algorithm.infeasible(
-            problem.family, problem.instance, previous, state, jnp.asarray(limits.eps_infeasible)
-        )
-        suspect = jnp.where(dual, _code(Status.DUAL_INFEASIBLE), suspect)
-        suspect = jnp.where(primal, _code(Status.PRIMAL_INFEASIBLE), suspect)
-        status = jnp.where((suspect == p.suspect) & ~failed, jnp.maximum(status, suspect), status)
+
+    def find_rays() -> tuple[Bool[Array, "*N"], Bool[Array, "*N"]]:
+        eps = jnp.asarray(limits.eps_infeasible)
+        return problem.algorithm.infeasible(problem.family, problem.instance, previous, state, eps)
+
+    # While θ varies, differences of iterates say nothing about rays.
+    never = jnp.zeros_like(running)
+    primal, dual = find_rays() if steady is True else jax.lax.cond(steady, find_rays, lambda: (never, never))
+    suspect = jnp.where(dual, _code(Status.DUAL_INFEASIBLE), jnp.zeros_like(status))
+    suspect = jnp.where(primal, _code(Status.PRIMAL_INFEASIBLE), suspect)
+    status = jnp.where((suspect == p.suspect) & ~failed, jnp.maximum(status, suspect), status)
     status = jnp.where(violation <= 1, _code(Status.SOLVED), status)
     better = running & (violation < p.best_violation)
     return Progress(

@@ -27,6 +27,8 @@ MOST_STEPS = 20_000
 _USUAL_STEPS = 4_000
 # The steps after which most instances are done.
 _SOON = 500
+# Where the kept solver ends with all instances, others are given so many times the steps of its slowest one.
+_PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -113,17 +115,22 @@ def most_steps(family: Family) -> int:
 def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     """Return what solvers of one family, the first being kept, and the installed package cost on instances.
 
-    Where the first ends with all instances soon, the others need not go on for long.
+    Where the first ends with all instances, the others need not go on for long: to wait for the defaults takes longer
+    than all else. The package is run as it comes.
     """
     (name, kept), *others = methods.items()
     limit = most_steps(kept.family)
     tolerances = list_tolerances(kept.family)
     rows = [solver_cost(name, kept, parameters, eps, most=limit, timed=True) for eps in tolerances]
-    soon = all(row.done.all() and row.steps.max() <= _USUAL_STEPS for row in rows)
-    most = _USUAL_STEPS if soon else limit
-    rows = [replace(row, most=most) for row in rows]
+    most = limit
+    usual = limit
+    if all(row.done.all() for row in rows):
+        slowest = max(int(row.steps.max()) for row in rows)
+        most = min(limit, max(_PATIENCE * slowest, _SOON))
+        usual = min(limit, max(slowest, _USUAL_STEPS))
+        rows = [replace(row, most=most) for row in rows]
     rows += [solver_cost(name, s, parameters, eps, most=most, timed=True) for name, s in others for eps in tolerances]
-    packages = [package_cost(kept.family, parameters, eps, most=most) for eps in tolerances]
+    packages = [package_cost(kept.family, parameters, eps, most=usual) for eps in tolerances]
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
 
 
@@ -177,6 +184,20 @@ def _run_scs(family: Conic, data: dict[str, np.ndarray], eps: float, most: int) 
         done = info["status"] in ("solved", "infeasible", "unbounded")
         found.append((info["iter"], done, time.perf_counter() - begin))
     return found
+
+
+def limits_text(rows: Sequence[tuple[str, int]]) -> str:
+    """Return how many steps methods are given, by their names; a package may be given others.
+
+    >>> limits_text([("learned", 1140), ("defaults", 1140), ("osqp package", 4000)])
+    'at most 1,140 steps (osqp package 4,000)'
+    """
+    first, most = rows[0]
+    others = {name: given for name, given in rows if given != most and name != first}
+    text = f"at most {count_text(most)} steps"
+    if others:
+        text += f" ({', '.join(f'{name} {count_text(given)}' for name, given in others.items())})"
+    return text
 
 
 @dataclass(frozen=True)

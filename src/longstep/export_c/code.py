@@ -15,6 +15,7 @@ from .condensation import Condensation
 from .condensed import order_inner
 from .header import write_header
 from .linear import Linear, factor_system
+from .newton import read_newton, spectrum_sizes
 from .ordering import METHODS
 from .problem import Generated, Problem, extract_problem
 from .source import LEAST_EPS, list_features, rename_prefix, write_data
@@ -149,7 +150,7 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str, *, l
         data=rename_prefix(data, prefix),
         source=rename_prefix(_write_source(problem, linear, prefix), prefix),
         rom=rom,
-        text=_estimate_code(data),
+        text=_estimate_code(data, problem.finish is not None),
         ram=ram,
         result=result,
         apart=apart,
@@ -160,7 +161,8 @@ def _write_source(problem: Problem, linear: Linear, prefix: str) -> str:
     """Return the steps and the driver, with the features that this problem has."""
     refine = emit.fill_part("refine.c", room=", work->room" if linear.room else "")
     algorithm = emit.fill_part(f"{problem.kind}.c", refine=refine, bounds=emit.read_part("bounds.c"))
-    driver = emit.fill_part("driver.c", finish=emit.read_part("finish.c"))
+    finish = emit.read_part("finish.c") if problem.cones is None else read_newton(problem.cones)
+    driver = emit.fill_part("driver.c", finish=finish)
     features = list_features(problem)
     return emit.fill_part(
         "source.c",
@@ -178,10 +180,10 @@ def _count_constants(data: str, width: int) -> int:
     return sum(sizes[kind] * int(size) for kind, size in re.findall(r"^static const (\w+) \w+\[(\d+)\]", data, re.M))
 
 
-def _estimate_code(data: str) -> int:
-    """Return about the bytes of code, by what was measured: loops, written-out products, and functions of blocks."""
+def _estimate_code(data: str, finish: bool) -> int:
+    """Return about the bytes of code, as was measured: loops, a finish, written-out products, functions of blocks."""
     functions = re.findall(r"^static void (?:forward|backward|scaled)_", data, re.M)
-    return 9_000 + 20 * data.count(" * x[") + 500 * len(functions)
+    return 9_000 + 6_500 * finish + 20 * data.count(" * x[") + 500 * len(functions)
 
 
 def _measure_memory(problem: Problem, linear: Linear, width: int) -> tuple[int, int]:
@@ -210,8 +212,20 @@ def _measure_memory(problem: Problem, linear: Linear, width: int) -> tuple[int, 
         # The place and the moves; the levels at the last look and at the last mark.
         integers += 2
         reals += 2
+    kept = (problem.n + 2 * m + 3) * width + 4 * 4
+    if problem.finish is not None:
+        reals += _count_newton(problem, n, rows)
+        integers += 4 + width // 4
+        kept += 2 * 4
     whole = reals * width + integers * 4
-    return -(-whole // width) * width, (problem.n + 2 * m + 3) * width + 4 * 4
+    return -(-whole // width) * width, kept
+
+
+def _count_newton(problem: Problem, n: int, rows: int) -> int:
+    """Return the real numbers of what Newton's method works with: the matrix, vectors, and a state to go back to."""
+    spectra = sum(spectrum_sizes(problem).values())
+    state = 2 * n + 3 * rows + 3
+    return n * n + 4 * n + 4 + 4 * n + 5 * rows + spectra + state + 9
 
 
 def _measure_condensed(problem: Problem, c: Condensation, width: int, spare_vectors: bool) -> tuple[int, int]:

@@ -134,6 +134,7 @@ def _write_finish(problem: Problem, c: Condensation, precision: str) -> list[str
         "PANEL": 4,
         "MOST_CHANGES": most_changes(c.slots),
         "FINISH_AFTER": problem.finish,
+        "FINISH_BY_SETS": 1,
         "FINISH_OUTER": OUTER,
         "FINISH_CORRECTIONS": corrections(made.delta),
         "PROXIMAL": int(made.delta > 0),

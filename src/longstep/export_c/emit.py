@@ -33,6 +33,11 @@ class Real:
         return float(np.finfo(self.dtype).eps)
 
     @property
+    def most(self) -> float:
+        """Return the largest number."""
+        return float(np.finfo(self.dtype).max)
+
+    @property
     def tiny(self) -> float:
         """Return the smallest number that has all its digits."""
         return float(np.finfo(self.dtype).tiny)

@@ -7,6 +7,7 @@ import numpy as np
 from ..families.names import Block
 from . import emit
 from .linear import Linear
+from .newton import spectrum_sizes
 from .problem import Problem
 
 _TYPES = {"qp": "qp.h", "condensed": "condensed.h", "conic": "conic.h"}
@@ -77,6 +78,8 @@ def _measure_vectors(problem: Problem, linear: Linear, width: int) -> dict[str, 
         lengths["LONGSTEP_INNER_"] = emit.pad_length(c.inner.size, width)
     if c is not None and problem.finish is not None:
         lengths["LONGSTEP_SLOTS_"] = emit.pad_length(c.slots, width)
+    if problem.cones is not None and problem.finish is not None:
+        lengths |= spectrum_sizes(problem)
     orders = () if problem.cones is None else problem.cones.semidefinite
     lengths["LONGSTEP_MATRIX_"] = max((k * k for k in orders), default=1)
     return lengths

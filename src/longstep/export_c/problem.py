@@ -247,8 +247,8 @@ def _extract_rungs(plan: Plan) -> Rungs | None:
     second = -1
     if ladder.second is not None:
         second = ladder.second
-    rule = {f.name: getattr(ladder, f.name) for f in fields(Rungs) if f.name not in ("logs", "second")}
-    return Rungs(logs=np.asarray(ladder.logs, np.float64), second=second, **rule)
+    rule = {f.name: getattr(ladder, f.name) for f in fields(Rungs) if f.name not in ("logs", "second", "wait")}
+    return Rungs(logs=np.asarray(ladder.logs, np.float64), second=second, wait=int(ladder.wait), **rule)
 
 
 def _evaluate_systems(
@@ -340,6 +340,7 @@ def _extract_conic(solver: Generated, family: Conic) -> Problem:
         free_place=np.zeros(0, int),
         cones=cones,
         normalized=family.normalized,
+        finish=solver.finish,
         **common,
     )
 

@@ -9,8 +9,10 @@ import scipy.sparse as sp
 from ..cones.product import Cones
 from . import emit
 from .condensed import order_inner, write_condensed
+from .cones import write_cones
 from .linear import Linear
 from .load import write_conic_load, write_qp_load
+from .newton import write_newton
 from .problem import Problem
 from .products import write_free_rows, write_product
 from .vectors import Vector
@@ -83,11 +85,18 @@ def _write_scalars(problem: Problem, linear: Linear, precision: str) -> str:
         "OBJECTIVE_SIGN": sign,
         "SIZE_P": emit.number(problem.size_P, precision),
         "SIZE_A": emit.number(problem.size_A, precision),
-        "REAL_MAX": f"{real.limits}_MAX",
-        **{name.upper(): name + real.suffix for name in ("sqrt", "fabs", "copysign", "fmax")},
     }
     typedef = f"\ntypedef {emit.index_type(largest)} index_t;"
-    return "\n".join([emit.defines(scalars), typedef, emit.read_part("prelude.c")])
+    return "\n".join([emit.defines(scalars), name_functions(precision), typedef, emit.read_part("prelude.c")])
+
+
+def name_functions(precision: str) -> str:
+    """Return the limits and the functions of this precision, by name."""
+    real = emit.REALS[precision]
+    limits = {f"REAL_{name}": f"{real.limits}_{name}" for name in ("MAX", "MIN")}
+    limits["EPSILON"] = f"{real.limits}_EPSILON"
+    functions = ("sqrt", "fabs", "copysign", "fmax", "exp", "log")
+    return emit.defines(limits | {name.upper(): name + real.suffix for name in functions})
 
 
 def _write_steps(problem: Problem, linear: Linear, precision: str, apart: bool) -> list[str]:
@@ -164,7 +173,6 @@ def _write_ladder(problem: Problem, precision: str) -> list[str]:
         "RUNG_MOST": rungs.most,
         "RUNG_PATIENCE": rungs.patience,
         "RUNG_TINY": emit.number(real.tiny**0.25, precision),
-        "LOG": "log" + real.suffix,
     }
     return [emit.defines(scalars) + "\n" + emit.reals("rung_log", rungs.logs, precision)]
 
@@ -221,20 +229,12 @@ def _write_refining(problem: Problem, linear: Linear, precision: str) -> str:
 
 def _write_conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> list[str]:
     order = linear.order
-    limits = emit.REALS[precision].limits
     A = sp.csr_array(problem.A[:, order])
     P = sp.csr_array(problem.P[order][:, order])
     d = problem.d[order]
     scalars = {
-        "ZERO": cones.zero,
-        "NONNEGATIVE": cones.nonnegative,
-        "SECOND_ORDERS": len(cones.second_order),
-        "SECOND_ORDER_ROWS": sum(cones.second_order),
-        "SEMIDEFINITES": len(cones.semidefinite),
         "NORMALIZED": int(problem.normalized),
         "ROOT_SIZE": emit.number(float(np.sqrt(problem.n + problem.constraints + 1)), precision),
-        "EPSILON": f"{limits}_EPSILON",
-        "REAL_MIN": f"{limits}_MIN",
     }
     vectors = {
         **{name: problem.theta[name] for name in ("r_w", "r_yz", "r_ynz", "r_tau", "alpha")},
@@ -242,11 +242,6 @@ def _write_conic(problem: Problem, cones: Cones, linear: Linear, precision: str)
         "one_over_d": 1 / d,
         "one_over_e": 1 / problem.e,
     }
-    parts = []
-    for cone in cones.parts:
-        # What has no sizes of its own is a loop of project.c.
-        if cone.joint and cone.c_part is not None:
-            parts += [emit.integers("int32_t", cone.name, cone.sizes), emit.read_part(cone.c_part)]
     return [
         emit.defines(scalars),
         *(emit.reals(name, value, precision) for name, value in vectors.items()),
@@ -254,8 +249,8 @@ def _write_conic(problem: Problem, cones: Cones, linear: Linear, precision: str)
         write_product("multiply_A", A, precision),
         write_product("multiply_At", sp.csr_array(A.T), precision),
         write_product("multiply_P", P, precision),
-        *parts,
-        emit.read_part("project.c"),
+        *write_cones(cones, precision, list_features(problem)),
         emit.read_part("conic_load.c"),
         write_conic_load(problem, order, precision),
+        *write_newton(problem, A, P, precision),
     ]

@@ -34,7 +34,7 @@ _KEYWORDS = re.compile(
     "impl|in|let|loop|macro|match|mod|move|mut|override|priv|pub|ref|return|self|Self|static|struct|super|trait|true|"
     "try|type|typeof|unsafe|unsized|use|virtual|where|while|yield"
 )
-_CHANGES = """    /// Changes of the active set until the point was exact; −1: it need not be.
+_CHANGES = """    /// Changes of the active set, or Newton steps, until the point was exact; −1: it need not be.
     pub changes: i32,
 """
 

@@ -13,6 +13,7 @@ from .._util.text import count_text, error_text, percent, reached_text, seconds_
 from .._util.version import __version__
 from ..certificates.certificate import Certificate
 from ..certificates.document import read_object
+from ..evaluation.cost import limits_text
 from ..evaluation.evaluate import TOLERANCES
 from .charts import (
     MOST_GROUPS,
@@ -137,8 +138,8 @@ def _show_costs(document: ReportDocument, colours: Mapping[str, str]) -> Markup 
     count = document.instances.get("test", len(kept.steps or ()))
     told = (
         f"Steps until solve ends on {count} test instances that training never saw: the first test of the end that is "
-        f"met, with at most {count_text(kept.most)} steps. A change of the finish counts as the steps that cost as "
-        "much. Time per instance: the package in C, one by one; all others in a batch with JAX."
+        f"met, with {limits_text([(cost.method, cost.most) for cost in costs])}. A change of the finish counts as the "
+        "steps that cost as much. Time per instance: the package in C, one by one; all others in a batch with JAX."
     )
     parts: list[Markup] = [tag("h2", "Before and now"), tag("p", told, class_="more")]
     parts.append(tag("div", *(_tabulate_costs(rows, kept) for rows in groups), class_="tables"))

@@ -20,7 +20,7 @@ from .._util.text import (
     tolerance_text,
 )
 from ..certificates.certificate import Certificate, Claim
-from ..evaluation.cost import Costs
+from ..evaluation.cost import Costs, limits_text
 from ..evaluation.evaluate import TOLERANCES, Evaluation
 
 
@@ -36,8 +36,9 @@ def cost_table(costs: Costs) -> Table:
         late = float(np.quantile(cost.steps, 0.95))
         rows.append((cost.eps, cost.name, middle, late, int(cost.steps.max()), cost.unsolved, cost.seconds))
     note = (
-        f"Of {kept.steps.size} test instances, at most {count_text(kept.most)} steps; a change of the finish counts as "
-        "the steps that cost as much.\nTime per instance: in a batch with JAX, the package in C one by one."
+        f"Of {kept.steps.size} test instances, {limits_text([(cost.name, cost.most) for cost in costs.rows])};\n"
+        "a change of the finish counts as the steps that cost as much.\n"
+        "Time per instance: in a batch with JAX, the package in C one by one."
     )
     return Table("Steps until solve ends", tuple(columns), tuple(rows), note)
 

@@ -1,14 +1,20 @@
 """When the finish is first tried: after the steps with which a solve costs least."""
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
-from ..engine.finish import ACCURACY
-from ..engine.finisher import finishes_by_sets
+from ..engine import batching
+from ..engine.finish import ACCURACY, PROXIMAL
+from ..engine.finisher import Finisher, finishes_by_sets
 from ..engine.separable import make_finish
 from ..engine.solution import Solution
+from ..engine.stopping import Limits
+from ..engine.walk import Rehearsal
 from ..export_c import CompiledSolver
+from ..families.base import Family, Parameters
+from ..families.point import Point
 from ..solver import Solver
 from .recipe import DEFAULT, Recipe
 from .record import Training
@@ -22,45 +28,92 @@ def first_try(solver: "Solver | CompiledSolver", parameters: Any) -> Solution:
     return solver.solve_batch(parameters, **limits, **options)
 
 
-class _Attempts:
-    """Tries of the finish on training instances, each with its share that stays inexact and what it costs."""
+class Trials:
+    """Tries of the finish on training instances after numbers of steps: how many stay inexact, and what solves cost
+    that end with it."""
 
-    def __init__(self, family: Any, training: Training, parameters: Any, marks: list[int], recipe: Recipe):
+    def __init__(
+        self, family: Family, make: Callable[[float], Finisher], rehearsal: Rehearsal, count: int, recipe: Recipe
+    ):
         self.family = family
         self.recipe = recipe
-        self.solver = Solver(family, training, finish=0)
-        count = family.count(parameters)
-        self.places = _spread_out(count, recipe.finish_instances)
-        self.rehearsal = self.solver.rehearse(family.select(parameters, self.places), marks, ACCURACY)
-        self.finisher = self.solver.make_finisher(self.solver.proximal)
+        self.rehearsal = rehearsal
+        self.count = count
         self.is_singular = make_finish(family).proximal
+        self.proximal = PROXIMAL
+        self._costs: dict[int, float] = {}
+        self._make = make
+        self._finisher = make(PROXIMAL)
+
+    @staticmethod
+    def of(family: Family, working: Family, parameters: Parameters, recipe: Recipe) -> "Trials":
+        """Begin with no points yet; `add` takes them."""
+        count = min(family.count(parameters), recipe.finish_instances)
+        some = family.select(parameters, spread_out(family.count(parameters), count, _width(count)))
+        rehearsal = Rehearsal(working.encode(some), {}, Limits.within(ACCURACY))
+        return Trials(family, lambda proximal: Finisher(working, proximal), rehearsal, count, recipe)
+
+    def add(self, steps: int, point: Point) -> None:
+        """Take the points (columns) of all instances after so many steps."""
+        columns = spread_out(point.x.shape[-1], self.count, _width(self.count))
+        self.rehearsal.points[steps] = point.map(lambda a: np.asarray(a)[..., columns])
+
+    def is_falling(self) -> bool:
+        """Return whether the last points that were taken made solves cheaper, or none were yet good enough to tell."""
+        points = self.rehearsal.points
+        if not self._costs and self.is_singular:
+            self.use(find_proximal(self, {min(points), max(points)}))
+        for steps in points.keys() - self._costs.keys():
+            self._costs[steps] = self.judge(steps, min(self._costs.values(), default=np.inf))
+        last = self._costs[max(points)]
+        before = min(self._costs[steps] for steps in points if steps != max(points))
+        return not np.isfinite(before) or last < self.recipe.lengthening * before
 
     def use(self, proximal: float) -> None:
-        """Try with this term from now on."""
-        self.finisher = self.solver.make_finisher(proximal)
+        """Try with this proximal term from now on."""
+        if proximal != self.proximal:
+            self.proximal = proximal
+            self._finisher = self._make(proximal)
 
     def measure(self, steps: int, count: int) -> tuple[float, float]:
         """Return the share of so many instances that stays inexact after these steps, and what the finish costs."""
-        places = _spread_out(len(self.places), count)
-        found = self.rehearsal.finish(self.finisher, steps, places)
+        places = spread_out(self.count, min(count, self.count))
+        found = self.rehearsal.finish(self._finisher, steps, places)
         each = steps + found.cost(self.family, self.is_singular)[places]
         inexact = 1 - float(np.mean(found.exact[places]))
         return inexact, float(np.mean(each) + np.quantile(each, self.recipe.finish_quantile))
 
+    def judge(self, steps: int, least: float) -> float:
+        """Return what solves cost that end after these steps, ∞ where too many instances stay inexact. Where it is far
+        above `least`, a few of them tell enough."""
+        recipe = self.recipe
+        inexact, cost = self.measure(steps, recipe.finish_trial)
+        if inexact > 2 * (1 - recipe.finish_share):
+            return np.inf
+        if cost <= recipe.finish_likely * least:
+            inexact, cost = self.measure(steps, recipe.finish_instances)
+        return cost if inexact <= 1 - recipe.finish_share else np.inf
 
-def _spread_out(count: int, most: int) -> np.ndarray:
-    """Return the numbers of so many of `count` instances, evenly chosen."""
-    return np.linspace(0, count - 1, min(count, most)).astype(int)
+
+def spread_out(count: int, most: int, width: int | None = None) -> np.ndarray:
+    """Return the numbers of so many of `count` instances, evenly chosen, the last one again and again up to a width."""
+    chosen = np.linspace(0, count - 1, most).astype(int)
+    return chosen[np.minimum(np.arange(width or most), most - 1)]
 
 
-def _best_proximal(attempts: _Attempts, marks: list[int], recipe: Recipe) -> float:
-    """The proximal term with which fewest instances stay inexact, after few steps, from where a bad one shows, and
-    after many; of those the first, unless another costs clearly less."""
-    places = {marks[0], marks[-1]}
+def _width(count: int) -> int:
+    """Return how many columns a batch of so many instances has."""
+    return batching.divide(count, count)[0][1]
+
+
+def find_proximal(trials: Trials, places: Collection[int]) -> float:
+    """Return the proximal term with which fewest instances stay inexact after these steps: after few, from where a bad
+    one shows, and after many. Of those the first, unless another costs clearly less."""
+    recipe = trials.recipe
 
     def measure(proximal: float, count: int) -> tuple[float, float]:
-        attempts.use(proximal)
-        inexact, cost = zip(*(attempts.measure(steps, count) for steps in places), strict=True)
+        trials.use(proximal)
+        inexact, cost = zip(*(trials.measure(steps, count) for steps in places), strict=True)
         return sum(inexact), sum(cost)
 
     tried = {proximal: measure(proximal, recipe.finish_trial) for proximal in recipe.finish_proximal}
@@ -81,31 +134,30 @@ def _cheapest(tried: dict[float, tuple[float, float]], within: float) -> dict[fl
     return {proximal: cost for proximal, cost in good.items() if cost <= within * least}
 
 
-def learn_finish(family: Any, training: Training, parameters: Any, recipe: Recipe) -> dict[str, Any]:
+def learn_finish(
+    family: Family, training: Training, parameters: Parameters, recipe: Recipe, proximal: float | None = None
+) -> dict[str, Any]:
     """What a training has on record of its finish: `finish`, the number of steps that costs least on instances, their
-    mean and their slow ones alike, and `proximal`, the term with which most become exact. Nothing where there is no
-    finish or it is not by active sets."""
+    mean and their slow ones alike, and `proximal`, the term with which most become exact, unless it is known. Nothing
+    where there is no finish or it is not by active sets."""
     if not finishes_by_sets(family):
         return {}
     marks = sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True)
-    attempts = _Attempts(family, training, parameters, marks, recipe)
+    solver = Solver(family, training, finish=0)
+    count = min(family.count(parameters), recipe.finish_instances)
+    some = family.select(parameters, spread_out(family.count(parameters), count))
+    rehearsal = solver.rehearse(some, marks, ACCURACY)
+    trials = Trials(family, solver.make_finisher, rehearsal, count, recipe)
     record: dict[str, Any] = {}
-    if attempts.is_singular:
-        record["proximal"] = _best_proximal(attempts, marks, recipe)
-        attempts.use(record["proximal"])
+    if trials.is_singular:
+        record["proximal"] = find_proximal(trials, {marks[0], marks[-1]}) if proximal is None else proximal
+        trials.use(record["proximal"])
     costs: dict[int, float] = {}
     for steps in marks:
-        # A few tell whether it is worth trying all.
-        inexact, cost = attempts.measure(steps, recipe.finish_trial)
-        hopeless = inexact > 2 * (1 - recipe.finish_share) or (
-            costs and cost > recipe.finish_likely * min(costs.values())
-        )
-        if not hopeless:
-            inexact, cost = attempts.measure(steps, recipe.finish_instances)
-        if not inexact <= 1 - recipe.finish_share:
-            continue
-        costs[steps] = cost
-        # Fewer steps leave more changes: once these cost more, they will.
-        if cost > recipe.finish_likely * min(costs.values()):
-            break
+        cost = trials.judge(steps, min(costs.values(), default=np.inf))
+        if np.isfinite(cost):
+            costs[steps] = cost
+            # Fewer steps leave more changes: once these cost more, they will.
+            if cost > recipe.finish_likely * min(costs.values()):
+                break
     return record | ({"finish": min(costs, key=lambda steps: costs[steps])} if costs else {})

@@ -99,7 +99,12 @@ class Learner:
 
     def few(self) -> np.ndarray:
         """The instances on which constants are compared."""
-        return np.arange(min(self.usual.size, self.recipe.searched))
+        return self.some(self.recipe.searched)
+
+    def some(self, most: int) -> np.ndarray:
+        """So many instances at most, spread over all of them, which may be in the order of time."""
+        size = self.usual.size
+        return np.linspace(0, size - 1, min(size, most)).astype(int)
 
     def parts(self, make: Callable[[Hyperparameter], Part]) -> list[Part]:
         """The unknowns of every hyperparameter that is learned."""

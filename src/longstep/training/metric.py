@@ -3,6 +3,7 @@
 import functools
 from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,39 +41,62 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
     recipe = learner.recipe
     declared = learner.declared
     assert declared is not None
-    size = min(learner.usual.size, recipe.metric_few)
-    if recipe.metric_by_half and size >= 4:
-        return _learn_by_half(learner, constant, declared, report)
-    fit = _Fit(learner, constant, declared, np.arange(size))
-    all_of_them = np.ones(size, bool)
-    halves = [np.arange(size) % 2 == side for side in (0, 1)] if size >= 4 else []
+    columns = learner.some(recipe.metric_few)
+    if recipe.metric_by_half and columns.size >= 4:
+        return _learn_by_half(learner, constant, declared, columns, report)
+    fit = _Fit(learner, constant, declared, columns)
+    all_of_them = np.ones(fit.size, bool)
     before = fit.level(fit.start, all_of_them)
     best = Care(recipe.metric_weights[0], recipe.metric_tail)
     evaluations = 0
-    if halves:
-        cares = [Care(weight, recipe.metric_tail) for weight in recipe.metric_weights]
-        scores = []
-        for care in cares:
-            found = [fit.minimise(care, half, fit.start, recipe.metric_trial, report) for half in halves]
-            evaluations += sum(f.evaluations for f in found)
-            scores.append(np.mean([fit.level(f.x, ~half) for f, half in zip(found, halves, strict=True)]))
-        best = cares[int(np.argmin(scores))]
-        if min(scores) >= before:
+    first = fit.start
+    if fit.size >= 4:
+        usual, lighter, heavier = (Care(weight, recipe.metric_tail) for weight in recipe.metric_weights)
+        tried = [_try_halves(fit, usual, report)]
+        # What generalizes may need less care, what does not needs more.
+        tried.append(_try_halves(fit, lighter if tried[0].level < before else heavier, report))
+        evaluations = sum(trial.evaluations for trial in tried)
+        lowest = min(tried, key=lambda trial: trial.level)
+        if lowest.level >= before:
             return Learned("metric", dict(constant.theta), before, before, evaluations, perf_counter() - begin)
-    found = fit.minimise(best, all_of_them, fit.start, recipe.metric_iterations, report)
+        best = lowest.care
+        first = lowest.middle
+    found = fit.minimise(best, all_of_them, first, recipe.metric_iterations, report)
     theta, _ = fit.unknowns.theta(found.x)
     values = {name: theta[name] for name in (*learner.names, declared.name)}
     after = fit.level(found.x, all_of_them)
     return Learned("metric", values, after, before, evaluations + found.evaluations, perf_counter() - begin)
 
 
-def _learn_by_half(learner: Learner, constant: Learned, declared: Hyperparameter, report: Report) -> Learned:
-    """The metric of every second instance, or the constant as it was where that is no worse on the others."""
+class _Trial(NamedTuple):
+    """What a care is worth: the level on unseen halves, and the point between what both halves found."""
+
+    care: Care
+    level: float
+    middle: np.ndarray
+    evaluations: int
+
+
+def _try_halves(fit: "_Fit", care: Care, report: Report) -> _Trial:
+    """Learn from each half of the instances, in their order, and judge on the other: data of one time are alike, and
+    what lasts is what holds for those of another."""
+    early = np.arange(fit.size) < fit.size // 2
+    halves = (early, ~early)
+    found = [fit.minimise(care, half, fit.start, fit.recipe.metric_trial, report) for half in halves]
+    level = float(np.mean([fit.level(f.x, ~half) for f, half in zip(found, halves, strict=True)]))
+    middle = np.mean([f.x for f in found], axis=0)
+    return _Trial(care, level, middle, sum(f.evaluations for f in found))
+
+
+def _learn_by_half(
+    learner: Learner, constant: Learned, declared: Hyperparameter, columns: np.ndarray, report: Report
+) -> Learned:
+    """The metric of the first half of these instances, or the constant as it was where that is no worse on the rest."""
     begin = perf_counter()
     recipe = learner.recipe
-    columns = np.arange(min(learner.usual.size, recipe.metric_few))
-    fit = _Fit(learner, constant, declared, columns[::2])
-    judge = _Fit(learner, constant, declared, columns[1::2])
+    half = columns.size // 2
+    fit = _Fit(learner, constant, declared, columns[:half])
+    judge = _Fit(learner, constant, declared, columns[half:])
     seen = np.ones(fit.size, bool)
     unseen = np.ones(judge.size, bool)
     before = judge.level(judge.start, unseen)
@@ -94,6 +118,7 @@ class _Fit:
         self.learner = learner
         self.declared = declared
         recipe = learner.recipe
+        self.recipe = recipe
         self.size = columns.size
         count = recipe.metric_steps
         task = learner.task if columns.size == learner.usual.size else restricted_task(learner.task, columns)

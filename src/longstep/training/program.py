@@ -100,6 +100,10 @@ class Program:
         """The states at a start (columns in the user's units, or None for zero)."""
         return _start(self._whole.key, self._whole.leaves, start)
 
+    def extract(self, states: State) -> Point:
+        """The points of states, in the user's units."""
+        return _extract(self._whole.key, self._whole.leaves, states)
+
     def floor(self, states: State) -> float:
         """The mean log error, reckoned from these states, at which rounding is all that is left to learn."""
         return float(_floor(self._whole.key, self._whole.leaves, states))
@@ -249,6 +253,12 @@ def _checkpoints(
 def _start(key: Key[Task], leaves: tuple, start: Point | None) -> State:
     task = key.unflatten(leaves)
     return task.algorithm.init(task.family, task.instance, start)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _extract(key: Key[Task], leaves: tuple, states: State) -> Point:
+    task = key.unflatten(leaves)
+    return task.algorithm.extract(task.family, task.instance, states)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -61,6 +61,12 @@ class Recipe:
     # How many distinct factorizations a schedule may need where nobody says; None: one for every step.
     factorizations: Count | None = None
 
+    # ── The length ──
+    # Steps that are learned at most where nobody says how many. Where there is a finish by active sets, blocks follow
+    # each other only while the last one brought the cost of a solve, the finish included, below this part of the least.
+    horizon: Count = 50
+    lengthening: Share = 0.97
+
     # ── The loss ──
     # From so many instances on, the worst ones tell something of those that were not seen: `_of_many` holds.
     many: Size = 50
@@ -156,12 +162,14 @@ class Recipe:
     # It is learned over so many steps, whose errors count every so many of them.
     metric_steps: Count = 40
     metric_every: Count = 10
-    metric_iterations: Count = 40
+    metric_iterations: Count = 25
     # p of the power mean over instances: slow ones count.
     metric_tail: Amount = 0.5
-    # The weight of mean((log r)²): tried on halves of so many instances at most, with so many iterations, and judged on
-    # the other half over so many steps: what is best for a few steps may be slow in the end.
-    metric_weights: tuple[Amount, ...] = (1.0, 0.1, 10.0)
+    # The weight of mean((log r)²): the usual one is tried on halves of so many instances at most, with so many
+    # iterations, and judged on the other half over so many steps: what is best for a few steps may be slow in the end.
+    # Where it is better than no metric the lighter is tried too, else the heavier. The iterations on all of them begin
+    # between what the halves found.
+    metric_weights: tuple[Amount, Amount, Amount] = (1.0, 0.1, 10.0)
     metric_few: Count = 60
     metric_trial: Count = 10
     metric_lasting: Count = 200

@@ -18,7 +18,8 @@ Values = dict[str, np.ndarray]
 class Settings:
     """How a schedule is learned; `train` says what each of them means.
 
-    Blocks have `lengths`; constants and the steady state are looked at over steps `block` at a time.
+    Blocks have `lengths`; constants and the steady state are looked at over steps `block` at a time. `lengthening` says
+    that there are as many blocks as pay.
     """
 
     horizon: int
@@ -36,6 +37,7 @@ class Settings:
     joint: bool | None = None
     metric: bool = True
     start: str = "zero"
+    lengthening: bool = False
     seed: int = 0
 
     def groups(self, count: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from .._util.threads import one_blas_thread
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
 from ..data.dataset import Dataset, Split
+from ..engine.finisher import finishes_by_sets
 from ..families.base import Family, Parameters
 from ..schedules.lengths import block_lengths
 from .block import learn_block
@@ -23,7 +24,7 @@ from .checkpoint import Checkpoint
 from .closed_form.spectrum import Gaussian
 from .closed_form.train import closed_form
 from .constant import search_constant
-from .finish import learn_finish
+from .finish import Trials, learn_finish
 from .instances import Instances, Start, gather, training_split
 from .joint import learn_jointly
 from .learner import Learner, Report
@@ -45,7 +46,7 @@ def train(
     data: Dataset | Split | Gaussian | Parameters,
     *,
     algorithm: Algorithm | Sequence[Algorithm] | None = None,
-    horizon: int = 50,
+    horizon: int | None = 50,
     block: int | Sequence[int] = 10,
     loss: "str | Loss | None" = None,
     start: Start = None,
@@ -72,7 +73,8 @@ def train(
     which needs no instances. Quadratics are solved in closed form, and so is gradient descent in blocks of one step;
     everything else is learned block by block: the best constant first, then `block` steps at a time from where the
     last ones left each instance, then the steady state inside its convergent range, which also has to last. Longer
-    blocks end lower and are of no use before their end; `block=(10, 20)` learns 10 steps, then 20 at a time.
+    blocks end lower and are of no use before their end; `block=(10, 20)` learns 10 steps, then 20 at a time. With
+    `horizon=None` there are as many blocks as pay, up to 50 steps: where a finish by active sets follows, often one.
 
     `loss` is `distance` (needs optima), `metric` (needs none for constrained problems), `both`, `identification` (of
     QPs: that the active set is right, for the finish; needs optima), or a `Loss`. By default it is `metric`.
@@ -127,9 +129,10 @@ def train(
         if factorizations is not None:
             most_factors = check_count("factorizations", factorizations)
         held = check_fixed(hyperparameters, fixed or {})
+        length = check_count("horizon", recipe.horizon if horizon is None else horizon)
         settings = Settings(
-            horizon=check_count("horizon", horizon),
-            lengths=block_lengths(horizon, block),
+            horizon=length,
+            lengths=block_lengths(length, block),
             block=int(np.ravel(block)[0]),
             loss=resolve_loss(
                 "metric" if loss is None else loss,
@@ -148,6 +151,7 @@ def train(
             joint=joint,
             metric=bool(metric),
             start=_name_start(start),
+            lengthening=horizon is None,
             seed=int(seed),
         )
         about = About(family, algorithm, settings, split)
@@ -238,8 +242,9 @@ class _Course:
         prediction = self._predict(*self.begun)
         since = perf_counter()
         settings = learner.settings
+        trials = self._begin_trials()
         with one_blas_thread(), journal.showing(len(settings.lengths) + 1 + bool(settings.joint)):
-            walk, joint = _learn(learner, journal, *self.begun)
+            walk, joint = _learn(learner, journal, *self.begun, trials)
             journal.say("comparing with the best constant")
             choice = select(walk, joint, warm=instances.start is not None)
         training = about.training(
@@ -257,9 +262,20 @@ class _Course:
             training = replace(training, start=prediction.start)
         journal.say("when to finish")
         assert about.split is not None
-        training.record.update(learn_finish(about.family, training, about.split.parameters, settings.recipe))
+        term = None if trials is None else trials.proximal
+        training.record.update(learn_finish(about.family, training, about.split.parameters, settings.recipe, term))
         journal.checkpoint.finish(training.to_json())
         return training
+
+    def _begin_trials(self) -> Trials | None:
+        """Return what tells how many blocks pay; None where all are wanted, or where there is no finish by sets."""
+        family = self.about.family
+        split = self.about.split
+        if split is None or not self.learner.settings.lengthening or not finishes_by_sets(family):
+            return None
+        if self.instances.count < family.count(split.parameters):
+            return None
+        return Trials.of(family, self.instances.task.family, split.parameters, self.learner.recipe)
 
     def _fit_start(self) -> Prediction | None:
         """Return the start that the optima predict."""
@@ -302,11 +318,11 @@ def _record_start(wanted: str, prediction: Prediction | None) -> str:
 
 
 def _learn(
-    learner: Learner, journal: "_Journal", before: Learned, metric: Learned | None
+    learner: Learner, journal: "_Journal", before: Learned, metric: Learned | None, trials: Trials | None
 ) -> tuple[Walk, Learned | None]:
     """Learn blocks and the steady state after the constant, and all once more together where that is wanted.
 
-    Blocks end early when the errors are at their floor.
+    Blocks end early when the errors are at their floor, or where trials of the finish say that no more pay.
     """
     s = learner.settings
     recipe = learner.recipe
@@ -315,19 +331,25 @@ def _learn(
     blocks = list[Learned]()
     floor = learner.floor()
     level = np.inf
+    if trials is not None:
+        trials.add(0, learner.usual.extract(states))
     for number, length in enumerate(s.lengths):
         known = (length, states, level, constant, blocks)
         text = f"block {number + 1} of {len(s.lengths)}"
         blocks.append(journal.part("block", text, lambda report, a=known: learn_block(learner, *a, report)))
         states, errors = learner.advance(blocks[-1].theta, states)
         level = float(np.quantile(errors.metric, recipe.floor_quantile))
-        if level <= floor:
+        if trials is not None:
+            trials.add(sum(map(len, blocks)), learner.usual.extract(states))
+        if level <= floor or (trials is not None and not trials.is_falling()):
             break
     steady = journal.part(
         "steady", "steady state", lambda report: learn_steady(learner, states, constant, blocks, report)
     )
     walk = Walk(learner, before, blocks, steady, metric)
-    if not (s.joint or (s.joint is None and recipe.joint_where_behind and walk.is_behind())):
+    # What follows the steps is the finish's where that decides how many there are.
+    behind = recipe.joint_where_behind and trials is None and walk.is_behind()
+    if not (s.joint or (s.joint is None and behind)):
         return walk, None
     return walk, journal.part(
         "joint", "all blocks together", lambda report: learn_jointly(learner, blocks, steady, report)

@@ -120,7 +120,7 @@ static void step(longstep_workspace *work, int32_t k)
         p_y[i] -= g_y[i] * tau;
         s->y[i] = 2 * p_y[i] - mu_y[i];
     }
-    project_cones(work, s->y);
+    project_cones(work, s->y, 1);
     for (int32_t i = 0; i < ROWS; ++i) {
         s->s[i] = r_y(k, i) * (s->y[i] + mu_y[i] - 2 * p_y[i]);
         mu_y[i] = 2 * p_y[i] - s->y[i] + a * (s->y[i] - p_y[i]);
@@ -267,8 +267,8 @@ static void start_from(longstep_workspace *work, const longstep_start *start)
         s->s[i] = start->s == NULL ? work->size * work->b[i] - s->s[i] : start->s[i] / one_over_e[i];
     }
     /* Every step leaves y in K* and s in K; a start need not. */
-    project_cones(work, s->y);
-    project_cones(work, s->s);
+    project_cones(work, s->y, 1);
+    project_cones(work, s->s, 0);
     for (int32_t i = 0; i < ZERO; ++i) s->s[i] = 0;
     for (int32_t i = 0; i < N; ++i) s->carry_x[i] = s->x[i] /= work->size;
     for (int32_t i = 0; i < ROWS; ++i) {

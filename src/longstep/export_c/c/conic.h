@@ -6,6 +6,20 @@ typedef struct {
     int32_t first;
 } longstep_state;
 
+#if FINISH
+typedef struct {
+    longstep_real S[LONGSTEP_UNKNOWNS_][LONGSTEP_UNKNOWNS_];
+    longstep_real panel[4][LONGSTEP_UNKNOWNS_], panel_weight[4];
+    longstep_real x[LONGSTEP_UNKNOWNS_], last_x[LONGSTEP_UNKNOWNS_], best_x[LONGSTEP_UNKNOWNS_];
+    longstep_real v[LONGSTEP_ROWS_], last_v[LONGSTEP_ROWS_], best_v[LONGSTEP_ROWS_], y[LONGSTEP_ROWS_];
+    longstep_real F_x[LONGSTEP_UNKNOWNS_], F_v[LONGSTEP_ROWS_];
+    longstep_real values[LONGSTEP_VALUES_], vectors[LONGSTEP_VECTORS_], bases[LONGSTEP_BASES_];
+    longstep_state kept;
+    longstep_residuals judged;
+    int32_t waiting, changes, next, exact;
+} longstep_finish_space;
+#endif
+
 /* All memory that a solve needs. It holds nothing between solves: any number of them may be used at once. */
 typedef struct {
     longstep_real b[LONGSTEP_ROWS_], c[LONGSTEP_UNKNOWNS_];
@@ -31,5 +45,8 @@ typedef struct {
 #if LADDER
     int32_t place, moves;
     longstep_real fallen, mark;
+#endif
+#if FINISH
+    longstep_finish_space finish;
 #endif
 } longstep_workspace;

@@ -243,7 +243,8 @@ static longstep_status prepare(longstep_workspace *work, const longstep_settings
 #endif
 #if FINISH
     work->finish.exact = -1;
-    work->finish.next = start == NULL ? FINISH_AFTER : 0;
+    /* The active set of a warm start is tried at once. */
+    work->finish.next = start != NULL && FINISH_BY_SETS ? 0 : FINISH_AFTER;
 #endif
     work->status = LONGSTEP_BAD_INPUT;
     work->first = start != NULL && !LONGSTEP_WARM ? HORIZON : 0;

@@ -11,7 +11,7 @@ typedef struct {
     int32_t safeguarded;                       /* 1 where learned steps failed and safe ones took over */
     int32_t outside;                           /* 1 where the parameter lies outside what training saw */
 #if FINISH
-    int32_t changes;                           /* of the active set until the point was exact; -1: it need not be */
+    int32_t changes;                           /* of the set, or Newton steps, to the exact point; -1: it need not be */
 #endif
 } longstep_result;
 

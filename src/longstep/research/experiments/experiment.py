@@ -60,11 +60,13 @@ class Size:
     `few` test instances are for methods beside the main ones, `slow` ones for methods that factor for every instance,
     `package` ones for the C packages, which solve anew for every iterate; `timed` is the batch in which times are
     taken (0: none), `chunk` how many instances run at once. Networks are trained on the first `networks` training
-    instances, the nearest neighbour is sought among `neighbours`.
+    instances, the nearest neighbour is sought among `neighbours`. `more` are training instances for a second schedule
+    of the main kind; 0 where there is none.
     """
 
     problem: Mapping[str, Any] = field(default_factory=dict)
     train: int = 10
+    more: int = 0
     validation: int = 1000
     test: int = 1000
     few: int = 200
@@ -134,6 +136,8 @@ class Experiment(ABC, Generic[F]):
     # The relative KKT error that these may have.
     accuracy: ClassVar[float] = 1e-8
     iid: ClassVar[bool] = True
+    # Iterations at which a table of its own has the 95% quantile of all methods.
+    tail_at: ClassVar[tuple[int, ...]] = ()
     # Test instances and iterations of which points are kept for a picture.
     pictured: ClassVar[tuple[int, int] | None] = None
 
@@ -189,7 +193,7 @@ class Experiment(ABC, Generic[F]):
     def counts(self) -> dict[str, int]:
         """How many instances each split has."""
         size = self.size
-        train = max(size.train, size.neighbours, *size.networks)
+        train = max(size.train, size.more, size.neighbours, *size.networks)
         counts = {"train": train, "validation": size.validation, "test": size.test}
         if not self.iid:
             del counts["validation"]

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from longstep import Certificate, Evaluation
 
-from ...algorithms.registry import default_algorithm
+from ...algorithms.gradient import GradientMethod
 from ...report import figures
 from ...report.style import COLOURS, DASHES, MARKERS, Entry, add_legend, make_canvas, use_style
 from .experiment import Experiment, Result
@@ -70,13 +70,12 @@ def _number_name(name: str, number: int) -> str:
 
 
 def schedule(experiment: Experiment) -> "Figure":
-    """Draw the learned hyperparameters with the defaults, the best constant, and 2/L for gradient methods."""
+    """Draw the learned hyperparameters with the best constant, and 2/L for gradient methods or else the defaults."""
     training = experiment.train_drawn()
     family = experiment.family
-    limit = getattr(family, "lipschitz", None)
-    if limit is not None:
-        return figures.schedule(training, limit=2 / limit, other=experiment.others())
-    default = default_algorithm(family).hyperparameters(family)
+    if isinstance(training.algorithm, GradientMethod):
+        return figures.schedule(training, limit=2 / family.lipschitz, other=experiment.others())
+    default = training.algorithm.hyperparameters(family)
     return figures.schedule(training, default={h.name: h.default for h in default}, other=experiment.others())
 
 

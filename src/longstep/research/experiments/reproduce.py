@@ -101,7 +101,10 @@ def _make_tables(experiment: Experiment, found: list[Result], certificate: Certi
     if (same := results.few_table(found)) is not None:
         tables.append(same)
     at = [k for k in _SHOWN if k <= experiment.size.steps]
-    tables += [results.errors_table(found, at), results.weights_table(experiment, found)]
+    tables.append(results.errors_table(found, at))
+    if tail := [k for k in experiment.tail_at if k <= experiment.size.steps]:
+        tables.append(results.tail_table(found, tail))
+    tables.append(results.weights_table(experiment, found))
     if certificate is not None:
         tables.append(results.certificate_inside(certificate, experiment.evaluate_main(found)))
     return tables

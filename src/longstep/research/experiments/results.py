@@ -61,6 +61,21 @@ def errors_table(results: Iterable[Result], at: Iterable[int]) -> Table:
     return Table(f"{measure} after some iterations", tuple(columns), tuple(rows), note)
 
 
+def tail_table(results: Iterable[Result], at: Iterable[int]) -> Table:
+    """Return a table of the 95% quantile of every method after some iterations, on the instances that all have."""
+    at = list(at)
+    results = list(results)
+    count = min(len(r.evaluation) for r in results)
+    columns = [Column("method"), *(Column(str(k), _show_error) for k in at)]
+    rows = []
+    for r in results:
+        e = _shorten(r.evaluation, count, r.evaluation.iterations)
+        rows.append((e.name, *(_summarize(e, k)[2] for k in at)))
+    measure = results[0].evaluation.measure
+    title = f"95% quantile of {measure} over {count} test instances, after iterations"
+    return Table(title, tuple(columns), tuple(rows), "Blank: not run so long.")
+
+
 def _summarize(e: Evaluation, k: int) -> list[float]:
     """Return mean, median, 95% quantile and maximum after k iterations; NaN where it was not run so long."""
     if k > e.iterations:

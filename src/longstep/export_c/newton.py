@@ -1,0 +1,65 @@
+"""The data of the finish of cone programs as C: the rows of A, the lower triangle of P, and the rules of the search."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..cones.product import Cones
+from ..engine import newton
+from ..engine.finish import ACCURACY
+from . import emit
+from .problem import Problem
+
+# What the finish is written as, in this order, and what of it is for some cones alone.
+_CURVED = "newton_curved.c"
+_PARTS = ("newton_sums.c", "newton_cones.c", _CURVED, "newton_weights.c", "newton_system.c", "newton.c")
+
+
+def write_newton(problem: Problem, A: sp.csr_array, P: sp.csr_array, precision: str) -> list[str]:
+    """Return what the finish computes with, in parts, of A and P in the order of elimination; [] without a finish."""
+    if problem.finish is None:
+        return []
+    sizes = {"FINISH_AFTER": problem.finish, "FINISH_BY_SETS": 0, "NEWTON_STEPS": newton.STEPS}
+    scalars = {
+        "FINISH_ACCURACY": ACCURACY,
+        "NEWTON_PROXIMAL": newton.PROXIMAL,
+        "NEWTON_MOST_PROXIMAL": newton.MOST_PROXIMAL,
+        "NEWTON_LESS": newton.LESS,
+        "NEWTON_MORE": newton.MORE,
+        "NEWTON_WORSE": newton.WORSE,
+        "NEWTON_CLOSE": newton.CLOSE,
+    }
+    rows = sp.csr_array(A)
+    rows.sort_indices()
+    lower = sp.csc_array(sp.tril(P))
+    lower.sort_indices()
+    return [
+        emit.defines(sizes),
+        emit.defines(emit.numbers(scalars, precision)),
+        *_write_entries("row", "column", rows, precision),
+        *_write_entries("lower", "row", lower, precision),
+    ]
+
+
+def read_newton(cones: Cones) -> str:
+    """Return the code of the finish."""
+    curved = cones.exponential or cones.power
+    return "".join(emit.read_part(name) for name in _PARTS if curved or name != _CURVED)
+
+
+def _write_entries(name: str, across: str, matrix: sp.csr_array | sp.csc_array, precision: str) -> tuple[str, ...]:
+    """Return the entries of a matrix, where those of each line begin, and where each is in its line."""
+    return (
+        emit.integers("int32_t", f"{name}_first", matrix.indptr),
+        emit.integers("index_t", f"{name}_{across}", matrix.indices),
+        emit.reals(f"{name}_value", matrix.data, precision),
+    )
+
+
+def spectrum_sizes(problem: Problem) -> dict[str, int]:
+    """Return how many numbers there are of what derivatives are made of: eigenvalues and eigenvectors of all semidefinite
+    cones, bases and eigenvalues of curved ones. C has no arrays without entries."""
+    assert problem.cones is not None
+    orders = np.array(problem.cones.semidefinite, int)
+    curved = problem.cones.exponential + len(problem.cones.power)
+    sizes = {"VALUES": int(orders.sum()), "VECTORS": int((orders**2).sum()), "BASES": 12 * curved}
+    return {f"LONGSTEP_{name}_": max(size, 1) for name, size in sizes.items()}
