@@ -297,7 +297,7 @@ class Solver:
         require_jax(self.family.dtype)
         if self.finish is not None and not can_finish(self.family):
             raise ValueError(
-                "this solver takes its steps in float32 and finishes in float64, which a function of JAX cannot do: make "
+                "this solver takes steps in float32 and finishes in float64, which a function of JAX cannot do: make "
                 'it with finish=False, or give the family dtype="float64"'
             )
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)

@@ -12,13 +12,13 @@ import jax
 from jaxtyping import Array, Bool
 from typing_extensions import override
 
-from ..algorithms.base import Algorithm
+from ..algorithms.base import Algorithm, Number
 from ..algorithms.residuals import Residuals
 from ..families.base import Encoded, Family
 from ..families.point import Point
 from .finish import Outcome
 from .loop import steps, until
-from .plan import Number, Plan, Problem
+from .plan import Plan, Problem
 from .safeguard import settle
 from .separable import SetFinish
 from .stopping import Limits, Progress, begin, judge

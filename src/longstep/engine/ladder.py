@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..algorithms.base import Extra, State
-from .plan import Number, Problem
+from ..algorithms.base import Extra, Number, State
+from .plan import Problem
 from .safeguard import choose
 
 TreeT = TypeVar("TreeT")

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ..algorithms.base import State, StateT, Trimmed
+from ..algorithms.base import Number, State, StateT, Trimmed
 from ..algorithms.residuals import Residuals
 from . import ladder
 from .ladder import Climb
-from .plan import Number, Problem
+from .plan import Problem
 from .safeguard import Guard, choose, fails, settle, watch
 from .solution import Status
 from .stopping import Limits, Progress, check

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..algorithms.base import Algorithm, Course, State, Theta, Trimmed
-from ..algorithms.base import Number as Number
+from ..algorithms.base import Algorithm, Course, Number, State, Theta, Trimmed
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
 from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize, refinements_for

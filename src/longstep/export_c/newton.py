@@ -56,7 +56,7 @@ def _write_entries(name: str, across: str, matrix: sp.csr_array | sp.csc_array, 
 
 
 def spectrum_sizes(problem: Problem) -> dict[str, int]:
-    """Return how many numbers there are of what derivatives are made of: eigenvalues and eigenvectors of all semidefinite
+    """Return how many numbers make derivatives: eigenvalues and eigenvectors of all semidefinite
     cones, bases and eigenvalues of curved ones. C has no arrays without entries."""
     assert problem.cones is not None
     orders = np.array(problem.cones.semidefinite, int)

@@ -1,6 +1,6 @@
 """A quadratic program without its equalities: what is left of it on their solutions."""
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from ..linalg.matrix import AnyArray, Matrix, along, make_matrix
+from ..linalg.matrix import Matrix, along, make_matrix
 from .affine import WorkingMap
 from .base import Encoded
 from .quadratic_program import QP, QPInstance
+
+ArrayT = TypeVar("ArrayT")
 
 # Singular values below this part of the largest are those of equalities that repeat others.
 _RANK = 1e-11
@@ -105,10 +107,10 @@ class EliminatedQP(QP):
         if given or self.high is None:
             high = u[others]
         if given or self.reduced is None:
-            return EliminatedInstance(q, l, u, *self._place(q, l), low, high)
+            return EliminatedInstance(q, l, u, **self._place(q, l)._asdict(), low=low, high=high)
         return EliminatedInstance(q, l, u, **self.reduced(encoded), low=low, high=high)
 
-    def _place(self, q: Float[Array, "n *N"], l: Float[Array, "rows *N"]) -> "Placed":
+    def _place(self, q: Float[Array, "n *N"], l: Float[Array, "rows *N"]) -> "Placed[Array]":
         """Return what the equalities make of an instance."""
         e = self.elimination
         b = l[e.equalities]
@@ -120,7 +122,7 @@ class EliminatedQP(QP):
         origin = e.inverse.mv(cost)
         return Placed(shift - e.N.mv(origin), jnp.zeros_like(cost), level - e.A.mv(origin), origin)
 
-    def bounds(self, instance: EliminatedInstance) -> tuple[Float[Array, "i *one"], Float[Array, "i *one"]]:
+    def bounds(self, instance: EliminatedInstance) -> tuple[Float[Array, "i *one"], Float[Array, "i *two"]]:
         """The bounds of the inequalities, shaped to broadcast against their values."""
         low = instance.low
         high = instance.high
@@ -142,13 +144,13 @@ class EliminatedQP(QP):
         return EliminatedQP(super()._made_again())
 
 
-class Placed(NamedTuple):
-    """What the equalities make of an instance; see `EliminatedInstance`."""
+class Placed(NamedTuple, Generic[ArrayT]):
+    """What the equalities make of an instance, here or on the host; see `EliminatedInstance`."""
 
-    shift: Float[AnyArray, "n *N"]
-    cost: Float[AnyArray, "v *N"]
-    level: Float[AnyArray, "i *N"]
-    origin: Float[AnyArray, "v *N"]
+    shift: ArrayT
+    cost: ArrayT
+    level: ArrayT
+    origin: ArrayT
 
 
 def eliminated(family: QP) -> EliminatedQP:
@@ -262,7 +264,7 @@ def _working(
     return scale[rows] * values, scale[rows, None] * moves
 
 
-def _place_exactly(e: Elimination, q: Float[np.ndarray, "n k"], b: Float[np.ndarray, "e k"]) -> Placed:
+def _place_exactly(e: Elimination, q: Float[np.ndarray, "n k"], b: Float[np.ndarray, "e k"]) -> Placed[np.ndarray]:
     """Return what the equalities make of instances, in double precision on the host."""
     N, Y, A, cost_of, level_of = (np.asarray(M.dense(), np.float64) for M in (e.N, e.Y, e.A, e.cost, e.level))
     cost = N.T @ q + cost_of @ b
