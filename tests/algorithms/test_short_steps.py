@@ -14,11 +14,11 @@ STEPS = 12
 
 
 def schedule(safeguarded=False):
-    """As many factors as steps; or with steps from the fifth on that are too long to converge."""
+    """As many factors as steps; or with penalties from the fifth on after which residuals grow."""
     rho = np.geomspace(0.5, 5.0, STEPS)
     alpha = np.full(STEPS, 1.6)
     if safeguarded:
-        alpha[4:] = 6.0
+        rho[4:] = np.tile([1e-2, 1e2], (STEPS - 4) // 2)
     return ls.Schedule({"rho": rho, "alpha": alpha}, {"rho": 1.0, "alpha": 1.6}, blocks=[4] * (STEPS // 4))
 
 

@@ -151,12 +151,12 @@ def extract_rays(family: QP, instance: QPInstance, previous: QPState, state: QPS
     return extract_qp(family, instance, difference)
 
 
-def support(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *one"], y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
+def support(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *two"], y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
     """u'y₊ + l'y₋, the support function of [l, u]; y has no part along infinite bounds."""
     return jnp.sum(_finite(u) * jnp.maximum(y, 0.0) + _finite(l) * jnp.minimum(y, 0.0), axis=0)
 
 
-def cut(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *one"], y: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
+def cut(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *two"], y: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
     """Return y without its parts along infinite bounds."""
     y = jnp.where(jnp.isfinite(u), y, jnp.minimum(y, 0.0))
     return jnp.where(jnp.isfinite(l), y, jnp.maximum(y, 0.0))
