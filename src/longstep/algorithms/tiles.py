@@ -19,9 +19,9 @@ from jaxtyping import Array, Float, Int
 
 from ..linalg.matrix import product
 
-# Instances of a tile, and warps that work on it.
+# Instances of a tile, and warps that work on it: with four, single precision has no room for a tile in registers.
 TILE = 32
-WARPS = 4
+WARPS = 8
 # Rows are padded to a power of two, and to as many as a product of Triton's wants.
 _LEAST = 16
 # A matrix of a step has to fit beside the states: so many bytes, which is 64 rows in double precision.
