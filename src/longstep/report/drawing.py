@@ -152,7 +152,7 @@ def draw_certificate(axis: "Axes", certificate: Certificate, colour: str) -> lis
     none = [c.iterations for c in certificate.claims if not math.isfinite(c.tolerance)]
     upper = [(c.iterations, c.tolerance) for c in claims]
     entries = [(_draw_bounds(axis, upper, "v", colour, dotted), f"certified {level:g}% quantile{_list_absent(none)}")]
-    lower = [(c.iterations, v) for c, v in zip(certificate.claims, certificate.lower, strict=True) if v > 0]
+    lower = [(c.iterations, v) for c, v in zip(certificate.claims, certificate.lower, strict=True) if v >= FLOOR]
     if lower:
         entries.append((_draw_bounds(axis, lower, "^", colour, dotted), f"certified {100 - level:g}% quantile"))
     return entries
