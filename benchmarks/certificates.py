@@ -58,7 +58,7 @@ def worst_cases(solver):
 def run(name, folder, seed):
     family, sample, references, metric, tolerances, loss = problem_of(name)
     data = ls.Dataset.sample(family, sample, SIZES, references=list(references), seed=seed)
-    training = ls.train(family, data, loss=loss)
+    training = ls.train(family, data, horizon=50, loss=loss)
     solver = ls.Solver(family, training)
     console.rule(f"{name}: learned from {SIZES['train']} instances in {training.seconds:.1f} s")
     evaluation = ls.evaluate(solver, data.test, 60, metric=metric, name="learned")

@@ -102,7 +102,8 @@ def drawn(make: Any, seed: int) -> tuple[Any, np.ndarray, np.ndarray]:
 def trained(make: Any, seed: int, instances: int, form: str, metric: bool) -> ls.Training:
     """One training."""
     family, train, _ = drawn(make, seed)
-    return ls.train(family, train[:instances], algorithm=FORMS[form], metric=metric, seed=seed, progress=False)
+    options: dict[str, Any] = {"horizon": 50, "metric": metric, "seed": seed, "progress": False}
+    return ls.train(family, train[:instances], algorithm=FORMS[form], **options)
 
 
 def solver_of(make: Any, seed: int, instances: int, design: str) -> ls.Solver:

@@ -45,7 +45,7 @@ def run(name, counts, seed):
     sizes = {"train": max(counts), "test": TESTS}
     references = ["train", *(["test"] if metric is None else [])]
     data = ls.Dataset.sample(family, sample, sizes, references=references, seed=seed)
-    training = ls.train(family, data.train.select(range(SCHEDULE)), progress=False)
+    training = ls.train(family, data.train.select(range(SCHEDULE)), horizon=50, progress=False)
     base = ls.Solver(family, training.constant)
     found = []
 

@@ -61,7 +61,7 @@ class Report:
     def learn(self, count, label="learned", **options):
         begin = time.perf_counter()
         split = self.data.train.select(range(count))
-        training = ls.train(self.family, split, cache=False, progress=False, **options)
+        training = ls.train(self.family, split, cache=False, progress=False, **{"horizon": 50, **options})
         seconds = time.perf_counter() - begin
         return training, self.add(ls.Solver(self.family, training), f"{label}, N = {count}, {seconds:.1f} s")
 
@@ -217,7 +217,7 @@ def run_samples(quick):
         data = ls.Dataset.sample(family, sample, sizes, references=references, seed=drawn["seed"])
         for count in COUNTS[:2] if quick else COUNTS:
             begin = time.perf_counter()
-            training = ls.train(family, data.train.select(range(count)), cache=False, progress=False)
+            training = ls.train(family, data.train.select(range(count)), horizon=50, cache=False, progress=False)
             seconds = time.perf_counter() - begin
             found = ls.evaluate(ls.Solver(family, training), data.test, 60, timed=False)
             firsts = ["–" if (first := found.reached(t)[0]) is None else first for t in TOLERANCES[:5]]
