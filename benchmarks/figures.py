@@ -70,13 +70,13 @@ def draw_finish(make: Any, instances: int, seed: int) -> Any:
     below = np.mean(history.worst <= 1e-6, axis=0)
     solvers = [ls.Solver(family, algorithm=Condensed(), finish=0)]
     solvers += [ls.Solver(family, training, finish=k) for k in TRIED[1:]]
-    tight = {"eps_abs": 1e-9, "eps_rel": 0.0}
-    found = [s.solve_batch(test, max_iter=k, **tight) for k, s in zip(TRIED, solvers, strict=True)]
+    found = [s.solve_batch(test, max_iter=k, eps_abs=1e-9, eps_rel=0.0) for k, s in zip(TRIED, solvers, strict=True)]
     exact = [float(np.mean(f.exact)) for f in found]
+    counts = [np.asarray(f.changes)[f.exact] for f in found]
     changes = {
-        "changes, median": [float(np.median(f.changes[f.exact])) for f in found],
-        "changes, 95% quantile": [float(np.quantile(f.changes[f.exact], 0.95)) for f in found],
-        "changes, most": [int(f.changes[f.exact].max()) for f in found],
+        "changes, median": [float(np.median(c)) for c in counts],
+        "changes, 95% quantile": [float(np.quantile(c, 0.95)) for c in counts],
+        "changes, most": [float(c.max()) for c in counts],
     }
     with use_style():
         figure, (left, right) = make_canvas(7.2, 1, 2, 2.5)
@@ -86,8 +86,8 @@ def draw_finish(make: Any, instances: int, seed: int) -> Any:
         left.yaxis.set_major_formatter("{x:g}")
         right.set(ylim=(0, 1.02), ylabel="share of instances [1]")
         entries = [
-            (left.plot(TRIED, counts, color=COLOURS[i], linestyle=DASHES[i], marker=MARKERS[i], clip_on=False)[0], name)
-            for i, (name, counts) in enumerate(changes.items())
+            (left.plot(TRIED, line, color=COLOURS[i], linestyle=DASHES[i], marker=MARKERS[i], clip_on=False)[0], name)
+            for i, (name, line) in enumerate(changes.items())
         ]
         (first,) = right.plot(TRIED, exact, color=COLOURS[3], marker="o", clip_on=False)
         (second,) = right.plot(below, color=COLOURS[4], linestyle=DASHES[1])
