@@ -41,7 +41,6 @@ from .report.learned import Report
 from .schedules.schedule import constant
 from .solver import Solver
 from .training.finish import first_try
-from .training.recipe import DEFAULT
 from .training.record import Training
 from .training.settings import choose_recipe
 from .training.train import train
@@ -49,6 +48,8 @@ from .training.train import train
 _CLAIMS = 5
 # Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
 _KNOWN = 400
+# With more unknowns than this, one form of ADMM is tried where there is no finish.
+_LARGE = 300
 
 
 def learn(
@@ -212,7 +213,7 @@ def _list_condensed(family: QP) -> list[Algorithm]:
     forms = [Condensed(), OSQP()]
     if can_finish(family):
         return forms[:1]
-    if family.n <= DEFAULT.large:
+    if family.n <= _LARGE:
         return forms
     free = family.n - int(np.sum(family.equality))
     rows = int(np.sum(~np.asarray(family.equality)))

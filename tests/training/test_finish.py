@@ -57,7 +57,7 @@ def test_a_definite_program_needs_no_proximal_term():
 
 def test_blocks_follow_each_other_while_they_pay():
     family, data = flat()
-    options = {"block": 4, "iterations": 2, "candidates": 4, "metric": False, "cache": False, "progress": False}
+    options = {"block": 4, "iterations": 6, "candidates": 4, "metric": False, "cache": False, "progress": False}
     length = replace(DEFAULT, horizon=16)
     shorter = ls.train(family, data, algorithm=Condensed(), horizon=None, recipe=length, **options)
     assert 0 < len(shorter.schedule) < 16

@@ -12,17 +12,19 @@ from functools import cache
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
 from longstep.data.dataset import Split
 from longstep.families.point import Point
 from longstep.research.experiments import kalman, quadcopter
-from longstep.training import block as block_module
 from longstep.training import learner as learner_module
 from longstep.training import steady as steady_module
 from longstep.training.instances import gather
-from longstep.training.losses import resolve_loss
+from longstep.training.losses import average_logs, resolve_loss
 from longstep.training.optimize import require_optax
 from longstep.training.program import Program
 from longstep.training.recipe import DEFAULT, Recipe
@@ -43,7 +45,6 @@ trained = pytest.mark.parametrize(
     "case", [SMOOTH, LASSO, case_of(ls.AcceleratedProximalGradient), ADMM, CONIC], ids=repr
 )
 QUIET = {"cache": False, "progress": False}
-SHORT = {**QUIET, "joint": False}
 
 
 @cache
@@ -102,7 +103,7 @@ def test_gradient_of_the_block_loss_equals_finite_differences(case, loss):
 
 @pytest.mark.slow
 def test_a_held_value_is_held():
-    options = {"horizon": 10, "block": 5, "iterations": 12, "candidates": 10, **SHORT}
+    options = {"horizon": 10, "block": 5, "iterations": 12, "candidates": 10, **QUIET}
     held = ls.train(FLIGHT.family, FLIGHT.parameters, fixed={"alpha": 1.5}, **options)
     assert set(held.schedule.alpha) == {1.5}
     assert held.schedule.steady["alpha"] == 1.5
@@ -141,7 +142,7 @@ def test_unknowns_map_to_their_domains_and_back():
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [LASSO, ADMM], ids=repr)
 def test_training_beats_the_best_constant_at_every_block_end(case):
-    result = ls.train(case.family, split(case), algorithm=case.algorithm, horizon=8, block=4, **SHORT)
+    result = ls.train(case.family, split(case), algorithm=case.algorithm, horizon=8, block=4, **QUIET)
     gain = np.array(result.comparison.gain)
     assert (gain >= 1 - 1e-9).all()
     assert gain.max() > 1.5
@@ -160,7 +161,7 @@ def test_training_beats_the_best_constant_at_every_block_end(case):
 
 def test_the_result_is_reproducible_and_its_record_is_json(tmp_path):
     case = ADMM
-    first, second = (ls.train(case.family, split(case), horizon=4, block=4, seed=3, **SHORT) for _ in range(2))
+    first, second = (ls.train(case.family, split(case), horizon=4, block=4, seed=3, **QUIET) for _ in range(2))
     assert first.schedule == second.schedule
     record = json.loads(json.dumps(first.record))
     assert record["seed"] == 3
@@ -174,7 +175,7 @@ def test_the_result_is_reproducible_and_its_record_is_json(tmp_path):
 
 @pytest.mark.slow
 def test_alpha_alone_needs_one_factorization_and_a_limit_is_kept():
-    case, options = FLIGHT, {"horizon": 10, "block": 10, "iterations": 20, "candidates": 10, "loss": "metric", **SHORT}
+    case, options = FLIGHT, {"horizon": 10, "block": 10, "iterations": 20, "candidates": 10, "loss": "metric", **QUIET}
     alone = ls.train(case.family, case.parameters, learn="alpha", **options)
     assert len(ls.Solver(case.family, alone, ladder=False).plan.factors.inverse) == 1
     assert len(set(alone.schedule.alpha)) > 1
@@ -191,7 +192,7 @@ def test_distances_need_references():
 
 @pytest.mark.slow
 def test_warm_starts():
-    case, options = LASSO, {"horizon": 3, "block": 3, "iterations": 10, **SHORT}
+    case, options = LASSO, {"horizon": 3, "block": 3, "iterations": 10, **QUIET}
     previous = ls.train(case.family, split(case), start="previous", **options)
     assert previous.schedule.warm
     assert previous.record["instances"] == len(case.parameters) - 1
@@ -224,9 +225,9 @@ def test_float32_and_another_precision():
     case = ADMM
     small = case.family.astype("float32")
     assert small.matrices.P.dense().dtype == jnp.float32
-    trained_in_64 = ls.train(small, case.parameters, precision="float64", horizon=3, block=3, iterations=10, **SHORT)
+    trained_in_64 = ls.train(small, case.parameters, precision="float64", horizon=3, block=3, iterations=10, **QUIET)
     assert trained_in_64.record["dtype"] == "float64"
-    in_32 = ls.train(small, case.parameters, horizon=3, block=3, iterations=10, **SHORT)
+    in_32 = ls.train(small, case.parameters, horizon=3, block=3, iterations=10, **QUIET)
     for result in (trained_in_64, in_32):
         assert ls.Solver(small, result).solve_batch(case.parameters, eps_abs=1e-3, eps_rel=1e-3).solved.all()
 
@@ -247,7 +248,7 @@ def test_closed_forms_are_taken():
     g = np.asarray(smooth.family.gradient(instances, jnp.zeros((smooth.family.n, len(x))))).T
     assert single.schedule.step[0] == pytest.approx(np.sum(g * -x) / np.sum(g * g), rel=1e-9)
     # What is asked beyond it is learned: here the step alone, with the momentum at zero.
-    step_alone = ls.train(ball.family, split(ball), algorithm=ls.HeavyBall(), learn="step", horizon=3, block=3, **SHORT)
+    step_alone = ls.train(ball.family, split(ball), algorithm=ls.HeavyBall(), learn="step", horizon=3, block=3, **QUIET)
     assert step_alone.record["method"] == "progressive"
     assert not step_alone.schedule.momentum.any()
     for case, options in ((ADMM, {}), (smooth, {"block": 1, "loss": "distance"})):
@@ -264,42 +265,34 @@ def test_checkpoints_of_a_block():
             ls.Loss(metric=1.0, every=every)
 
 
-def test_many_instances_change_the_loss():
-    few, many = (resolve_loss("metric", count, Recipe()) for count in (49, 50))
-    assert (few.tail, few.stress) == (0.0, 4.0)
-    assert (many.tail, many.stress) == (0.5, 8.0)
-    assert resolve_loss(ls.Loss(metric=1.0, stress=0.0), 100, Recipe()).stress == 0.0
-    assert resolve_loss("metric", 10, Recipe(many=5, stress_of_many=3.0)).stress == 3.0
+def test_a_loss_takes_what_it_does_not_say_from_the_recipe():
+    recipe = Recipe(tail=0.3, stress=3.0)
+    assert resolve_loss("metric", recipe) == ls.Loss(metric=1.0, tail=0.3, stress=3.0, fall=recipe.fall)
+    assert resolve_loss(ls.Loss(metric=1.0, stress=0.0, tail=0.0), recipe).stress == 0.0
+    # Methods that converge whatever their penalties are need no stress test, and errors inside a block count.
+    assert resolve_loss("metric", recipe, monotone=True).stress == 0.0
+    assert resolve_loss("metric", recipe, monotone=True).every == recipe.every
+    with pytest.raises(ValueError, match="tail weighs the mean of φ² against the geometric mean, at most 1"):
+        ls.Loss(metric=1.0, tail=1.5)
 
 
-def test_trials_of_dear_steps_are_made_in_single_precision(monkeypatch):
-    case, made = ADMM, []
-    make, choose = block_module.make_objective, block_module.choose_trials
-
-    def noted(program, unknowns, *rest):
-        function = make(program, unknowns, *rest)
-        made.append((program.task.family.dtype, function(unknowns.start(unknowns.base))))
-        return function
-
-    def at_rounding(learner, length, level):
-        # At the rounding of single precision trials go on in the block's own, from half as many starts.
-        program, count = choose(learner, length, -np.inf)
-        assert (program.task.family.dtype, count) == (np.float64, 1)
-        return choose(learner, length, level)
-
-    monkeypatch.setattr(block_module, "make_objective", noted)
-    monkeypatch.setattr(block_module, "choose_trials", at_rounding)
-    options = {"horizon": 3, "block": 3, "iterations": 9, "starts": 2, **QUIET}
-    result = ls.train(case.family, split(case), recipe=Recipe(rough=0), **options)
-    (own, exact), (rough, near) = made
-    assert (own, rough) == (np.float64, np.float32)
-    assert near[0] == pytest.approx(exact[0], rel=1e-3)
-    assert np.allclose(near[1], exact[1], atol=1e-3 * np.abs(exact[1]).max())
-    # What is kept was judged in the family's own precision, and is no worse than where it began.
-    assert result.record["parts"][1]["loss"] < exact[0]
+@given(
+    logs=arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=8), elements=st.floats(-40, 40)),
+    tail=st.floats(0, 1),
+)
+def test_instances_count_by_both_means(logs, tail):
+    """Between the geometric mean and that of the squares, whose logarithm is never below it."""
+    geometric = logs.mean(axis=1)
+    arithmetic = np.log(np.mean(np.exp(logs), axis=1))
+    found = np.asarray(average_logs(jnp.asarray(logs), tail))
+    np.testing.assert_allclose(found, (1 - tail) * geometric + tail * arithmetic, rtol=1e-9, atol=1e-9)
+    assert np.all(found >= geometric - 1e-9)
+    twice = np.concatenate([logs, logs], axis=1)
+    shares = np.concatenate([np.ones(logs.shape[1]), np.zeros(logs.shape[1])]) / logs.shape[1]
+    np.testing.assert_allclose(average_logs(jnp.asarray(twice), tail, jnp.asarray(shares)), found, rtol=1e-9, atol=1e-9)
 
 
-def test_the_joint_pass_is_by_the_mean_at_the_ends_of_blocks(monkeypatch):
+def test_the_joint_pass_is_judged_at_the_ends_of_blocks(monkeypatch):
     case, losses = ADMM, []
 
     class Noted(Program):
@@ -311,36 +304,29 @@ def test_the_joint_pass_is_by_the_mean_at_the_ends_of_blocks(monkeypatch):
     loss = ls.Loss(metric=1.0, tail=0.5, stress=1.0, fall=1.0)
     ls.train(case.family, split(case), horizon=4, block=(1, 3), loss=loss, iterations=3, joint=True, **QUIET)
     assert losses[0] == replace(loss, every=Recipe().every)
-    assert losses[-1] == ls.Loss(metric=1.0, tail=0.0, stress=0.0, fall=1.0, every=(1, 4))
+    assert losses[-1] == ls.Loss(metric=1.0, tail=0.5, stress=0.0, fall=1.0, every=(1, 4))
 
 
-@pytest.mark.parametrize(("limit", "chosen"), [(-3.0, "constant"), (-100.0, "learned")])
-def test_the_steady_state_lasts(monkeypatch, limit, chosen):
-    """The learned one falls faster from higher up; it is chosen where both are behind the constant alone at first."""
-    case, made = ADMM, []
+def test_the_steady_state_lasts(monkeypatch):
+    """Of two candidates the one is kept whose errors are lower in the end, by a solver that runs each."""
+    case = ADMM
     choose = steady_module.choose_lasting
-    alphas = {"constant": 0.5, "learned": 0.9}
-    courses = {0.5: (-4.0, 0.2), 0.9: (-2.0, 0.6)}
+    begun = []
+    monkeypatch.setattr(steady_module, "choose_lasting", lambda *given: begun.append(given) or choose(*given))
+    result = ls.train(case.family, split(case), horizon=2, block=2, iterations=2, metric=False, **QUIET)
+    learner = begun[0][0]
+    usual = result.constant.steady
+    kinds = {h.name: h for h in case.algorithm.hyperparameters(case.family)}
+    slow = {name: 100 * value if kinds[name].role == "penalty" else value for name, value in usual.items()}
+    plain = {name: 1.0 if kinds[name].role == "relaxation" else value for name, value in usual.items()}
+    steps = Recipe().lasting * 2
+    data = case.parameters
 
-    def errors(program, states, blocks, values, give_up, tail, floor):
-        if blocks != Recipe().lasting:  # the constant alone, from the start
-            return [limit] * blocks
-        begin, fall = courses[values["alpha"]]
-        means = []
-        while len(means) < blocks and not (means and give_up(means)):
-            means.append(begin - fall * len(means))
-        return means
+    def errors(theta):
+        return np.log(ls.Solver(case.family, ls.Schedule({}, theta), ladder=False).run(data, steps).worst[:, -1]).mean()
 
-    def noted(learner, states, first, constant, learned):
-        constant, learned = (v | {"alpha": alphas[n]} for n, v in (("constant", constant), ("learned", learned)))
-        with monkeypatch.context() as patch:
-            patch.setattr(steady_module, "constant_errors", errors)
-            made.append(choose(learner, states, first, constant, learned)["alpha"])
-        return learned
-
-    monkeypatch.setattr(steady_module, "choose_lasting", noted)
-    ls.train(case.family, split(case), horizon=2, block=2, iterations=2, **SHORT)
-    assert made == [alphas[chosen]]
+    for pair in ([usual, slow], [slow, plain], [plain, usual]):
+        assert choose(learner, learner.start(), pair) == min(pair, key=errors)
 
 
 class Interrupt(Exception):

@@ -7,15 +7,14 @@ import numpy as np
 from ..algorithms.base import State
 from .learner import Learner, Report, make_objective
 from .optimize import Minimum, Objective
-from .program import Program, single
 from .settings import Learned, Values
 from .unknowns import Part, Unknowns
 
 
 def learn_block(
-    learner: Learner, length: int, states: State, level: float, constant: Learned, blocks: list[Learned], report: Report
+    learner: Learner, length: int, states: State, constant: Learned, blocks: list[Learned], report: Report
 ) -> Learned:
-    """Learn the next steps from the states after the blocks so far, whose errors are at this level."""
+    """Learn the next steps from the states after the blocks so far."""
     s = learner.settings
     begin = perf_counter()
     first = sum(map(len, blocks))
@@ -23,13 +22,10 @@ def learn_block(
     unknowns, slots, used = find_unknowns(learner, first, length, constant, previous)
     program = learner.program(length)
     stress = learner.stress(states)
-    objective = trial = make_objective(program, unknowns, slots, used, program.stage(states, stress))
-    rough, count = choose_trials(learner, length, level)
-    if rough is not program:
-        trial = make_objective(rough, unknowns, slots, used, rough.stage(*single((states, stress))))
+    objective = make_objective(program, unknowns, slots, used, program.stage(states, stress))
     rng = np.random.default_rng([s.seed, first, *b"block"])
-    starts = draw_starts(learner, unknowns, length, count, previous, rng)
-    found = learn_from(learner, objective, trial, starts, unknowns.reach(unknowns.start(unknowns.base)), report)
+    starts = draw_starts(learner, unknowns, length, previous, rng)
+    found = learn_from(learner, objective, starts, unknowns.reach(unknowns.start(unknowns.base)), report)
     theta, _ = unknowns.theta(found.x)
     theta = {name: value[slots] if name in learner.factored else value for name, value in theta.items()}
     return Learned("block", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
@@ -59,49 +55,30 @@ def find_unknowns(
     return Unknowns(parts, base), slots, used
 
 
-def choose_trials(learner: Learner, length: int, level: float) -> tuple[Program, int]:
-    """The steps of a block for trials, and from how many starts.
-
-    Where steps are dear they are in single precision, until errors are at its rounding; from then on in the block's
-    own, from fewer starts.
-    """
-    program = learner.program(length)
-    starts = learner.settings.starts
-    family = learner.task.family
-    recipe = learner.recipe
-    dear = recipe.rough is not None and family.n > recipe.rough and bool(learner.factored)
-    if starts == 1 or not dear or family.dtype != np.float64:
-        return program, starts
-    rough = learner.rough(length)
-    if level > rough.floor(single(learner.start())):
-        return rough, starts
-    return program, max(int(starts * recipe.rough_starts), 1)
-
-
 def draw_starts(
-    learner: Learner, unknowns: Unknowns, length: int, count: int, previous: Values | None, rng: np.random.Generator
+    learner: Learner, unknowns: Unknowns, length: int, previous: Values | None, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """So many starts: about the constant, the block before, and others at random."""
+    """Return where the optimiser starts: about the constant, at the block before, and others at random."""
     recipe = learner.recipe
+    count = learner.settings.starts
     centre = unknowns.start(unknowns.base)
     starts = [centre + recipe.asunder * rng.normal(size=unknowns.size)]
-    if previous is not None and recipe.from_previous:
+    if previous is not None and count > 1:
         starts.append(unknowns.start({name: np.resize(previous[name], length) for name in learner.names}))
-    starts = starts[:count]
     while len(starts) < count:
         starts.append(centre + recipe.scattered * rng.normal(size=unknowns.size))
     return starts
 
 
 def learn_from(
-    learner: Learner, objective: Objective, trial: Objective, starts: list[np.ndarray], bounds: tuple, report: Report
+    learner: Learner, objective: Objective, starts: list[np.ndarray], bounds: tuple, report: Report
 ) -> Minimum:
-    """The best of several starts by short trials, gone on from, with the evaluations of all."""
+    """Return the minimum found from the start that short trials favour, with the evaluations of all."""
     iterations = learner.settings.iterations
     if len(starts) == 1:
         return learner.minimise(objective, starts[0], bounds, iterations, report)
     tried = max(int(iterations * learner.recipe.trial), 1)
-    found = [learner.minimise(trial, x, bounds, tried, report) for x in starts]
+    found = [learner.minimise(objective, x, bounds, tried, report) for x in starts]
     begun = min(found, key=lambda m: m.value).x
     best = learner.minimise(objective, begun, bounds, max(iterations - tried, 1), report)
     evaluations = sum(m.evaluations for m in found) + best.evaluations

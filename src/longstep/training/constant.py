@@ -1,6 +1,7 @@
 """The best constant hyperparameters: where learning starts, and what it must beat."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -15,127 +16,164 @@ from .settings import Learned
 
 
 def search_constant(learner: Learner, report: Report) -> Learned:
-    """Look for the best constant, over at least as many steps as the schedule has."""
+    """Search for the best constant, over at least as many steps as the schedule has."""
     s = learner.settings
-    recipe = learner.recipe
     begin = perf_counter()
     few = learner.few()
     program = learner.usual.restricted(few)
-    blocks = max(-(-s.horizon // s.block) + 1, -(-recipe.settled // s.block))
-    values, before, score = best_constant(
-        program, program.start(take_columns(learner.begin, few)), blocks, learner.hyperparameters, s.fixed,
-        candidates=s.candidates, tail=learner.tail, seed=s.seed, report=report,
-    )  # fmt: skip
-    theta = {name: np.array([value]) for name, value in values.items()}
-    return Learned("constant", theta, score, before, s.candidates, perf_counter() - begin)
+    blocks = max(-(-s.horizon // s.block) + 1, -(-learner.recipe.settled // s.block))
+    search = Search(
+        program,
+        program.start(take_columns(learner.begin, few)),
+        blocks,
+        learner.hyperparameters,
+        s.fixed,
+    )
+    found = search.run(s.candidates, s.seed, report)
+    theta = {name: np.array([value]) for name, value in found.theta.items()}
+    return Learned("constant", theta, found.score, found.default_score, s.candidates, perf_counter() - begin)
 
 
-def best_constant(
-    program: Program,
-    start: State,
-    blocks: int,
-    hyperparameters: tuple[Hyperparameter, ...],
-    fixed: Mapping[str, float],
-    *,
-    candidates: int,
-    tail: float,
-    seed: int,
-    report: Report,
-) -> tuple[dict[str, float], float, float]:
-    """The constant θ with the least mean, over block ends, of the level of log errors; the defaults' score, its own.
+@dataclass(frozen=True)
+class Best:
+    """The constant θ with the least score, its score, and that of the defaults."""
 
-    First the defaults with all penalties scaled; then some candidates around the best of these, the others ever closer
-    around the best ones so far. `fixed` values are held.
+    theta: dict[str, float]
+    score: float
+    default_score: float
+
+
+class Search:
+    """A random search for the constant θ with the least score: the mean of the level of log errors over block ends.
+
+    Points are unconstrained coordinates of the hyperparameters that are not `fixed`. First come the defaults with all
+    penalties scaled; then some points around the best of these, the others ever closer around the best ones so far.
     """
-    recipe = program.recipe
-    free = [h for h in hyperparameters if h.name not in fixed and not isinstance(h.steady, Fixed)]
-    held = {h.name: fixed.get(h.name, h.default) for h in hyperparameters}
-    rng = np.random.default_rng([seed, *b"constant"])
-    centre = np.array([_coordinate(h, h.default) for h in free])
-    spread = np.array([_spread(h, recipe) for h in free])
 
-    leader: list[float] = []
+    def __init__(
+        self,
+        program: Program,
+        start: State,
+        blocks: int,
+        hyperparameters: tuple[Hyperparameter, ...],
+        fixed: Mapping[str, float],
+    ):
+        self.program = program
+        self.recipe = program.recipe
+        self.begun = start
+        self.blocks = blocks
+        self.free = [h for h in hyperparameters if h.name not in fixed and not isinstance(h.steady, Fixed)]
+        self.held = {h.name: fixed.get(h.name, h.default) for h in hyperparameters}
+        self.least = np.array([_find_ends(h)[0] for h in self.free])
+        self.most = np.array([_find_ends(h)[1] for h in self.free])
+        self.spread = np.array([_find_spread(h, self.recipe) for h in self.free])
+        self.leader: list[float] = []
+        self.points: list[np.ndarray] = []
+        self.scores: list[float] = []
 
-    def well_behind(means: list[float]) -> bool:
-        return bool(leader) and bool(np.mean(means) > np.mean(leader[: len(means)]) + recipe.hopeless)
+    def run(self, candidates: int, seed: int, report: Report) -> Best:
+        """Return the best of so many candidates; the defaults and their multiples are among them or beside them."""
+        recipe = self.recipe
+        rng = np.random.default_rng([seed, *b"constant"])
+        defaults = np.array([float(h.steady.unconstrain(np.asarray(h.default, np.float64))) for h in self.free])
+        self._try(defaults)
+        report(self.scores[0])
+        if candidates > len(recipe.scanned):
+            self._scan_penalties(defaults)
+        centre = self.points[int(np.argmin(self.scores))]
+        if self.free:
+            drawn = int(candidates * recipe.drawn)
+            for k in range(1, candidates):
+                noise = self.spread * rng.normal(size=centre.shape)
+                if k <= drawn:
+                    self._try(centre + noise)
+                else:
+                    progress = (k - drawn) / (candidates - drawn)
+                    elite = np.argsort(self.scores)[: recipe.elite]
+                    near = self.points[elite[rng.integers(len(elite))]]
+                    self._try(near + recipe.closer * recipe.closest**progress * noise)
+                report(min(self.scores))
+        best = int(np.argmin(self.scores))
+        return Best(self._read(self.points[best]), self.scores[best], self.scores[0])
 
-    least, most = (np.array([_ends(h)[side] for h in free]) for side in (0, 1))
+    def _scan_penalties(self, defaults: np.ndarray) -> None:
+        """Try the defaults with all penalties scaled, the knob of the ADMM packages; families differ by decades."""
+        penalties = np.array([h.role == "penalty" and isinstance(h.steady, Positive) for h in self.free], bool)
+        if penalties.any():
+            for multiple in self.recipe.scanned:
+                self._try(defaults + penalties * np.log(multiple))
 
-    def score(point: np.ndarray) -> float:
-        values = held | {h.name: _value(h, c) for h, c in zip(free, point, strict=True)}
-        means = constant_errors(program, start, blocks, values, well_behind, tail)
-        if not leader or (len(means) == blocks and np.mean(means) < np.mean(leader)):
-            leader[:] = means
-        return float(np.mean(means)) if len(means) == blocks else recipe.overflow + float(np.mean(means))
+    def _try(self, point: np.ndarray) -> None:
+        """Score a point, moved into its domain; one that is far behind the leader is given up on the way."""
+        point = np.clip(point, self.least, self.most)
+        recipe = self.recipe
 
-    points = [centre]
-    scores = [score(centre)]
-    report(scores[0])
-    penalties = np.array([h.role == "penalty" and isinstance(h.steady, Positive) for h in free], bool)
-    for multiple in recipe.scanned if penalties.any() and candidates > len(recipe.scanned) else ():
-        points.append(np.clip(centre + penalties * np.log(multiple), least, most))
-        scores.append(score(points[-1]))
-    centre = points[int(np.argmin(scores))]
-    drawn = int(candidates * recipe.drawn)
-    for k in range(1, candidates if free else 1):
-        if k <= drawn:
-            point = centre + spread * rng.normal(size=centre.shape)
-        else:
-            # One of the best, moved by less and less.
-            progress = (k - drawn) / (candidates - drawn)
-            near = points[np.argsort(scores)[rng.integers(min(recipe.elite, len(points)))]]
-            point = near + spread * recipe.closer * recipe.closest**progress * rng.normal(size=centre.shape)
-        points.append(np.clip(point, least, most))
-        scores.append(score(points[-1]))
-        report(min(scores))
-    best = int(np.argmin(scores))
-    found = {h.name: _value(h, c) for h, c in zip(free, points[best], strict=True)}
-    return held | found, scores[0], scores[best]
+        def is_hopeless(levels: list[float]) -> bool:
+            leader = self.leader[: len(levels)]
+            return bool(leader) and bool(np.mean(levels) > np.mean(leader) + recipe.hopeless)
+
+        levels = measure_constant(
+            self.program, self.begun, self.blocks, self._read(point), give_up=is_hopeless
+        )  # fmt: skip
+        score = float(np.mean(levels))
+        if len(levels) < self.blocks:
+            score += recipe.overflow
+        elif not self.leader or score < np.mean(self.leader):
+            self.leader = levels
+        self.points.append(point)
+        self.scores.append(score)
+
+    def _read(self, point: np.ndarray) -> dict[str, float]:
+        """Return the values of all hyperparameters at a point."""
+        values = {
+            h.name: float(h.steady.constrain(np.asarray(c, np.float64))) for h, c in zip(self.free, point, strict=True)
+        }
+        return self.held | values
 
 
-def constant_errors(
+def measure_constant(
     program: Program,
     states: State,
     blocks: int,
     values: Mapping[str, ArrayLike],
-    give_up: Callable[[list[float]], bool],
-    tail: float,
     floor: float = -np.inf,
+    give_up: Callable[[list[float]], bool] = lambda levels: False,
 ) -> list[float]:
-    """The level of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give up.
-
-    The level lies between the mean (tail = 0) and a high quantile (tail = 1). From the floor on nothing changes.
-    """
+    """Return the levels of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give
+    up. From the floor on nothing changes."""
     recipe = program.recipe
     advance = program.held(values)
-    means = []
-    while len(means) < blocks:
+    levels: list[float] = []
+    while len(levels) < blocks:
         states, errors = advance(states)
-        level = float((1 - tail) * np.mean(errors.metric) + tail * np.quantile(errors.metric, recipe.judged_quantile))
-        means.append(max(level, floor) if np.isfinite(level) else recipe.overflow)
-        if give_up(means):
+        level = judge_level(np.asarray(errors.metric, np.float64), recipe)
+        if not np.isfinite(level):
+            level = recipe.overflow
+        levels.append(max(level, floor))
+        if give_up(levels):
             break
-        if means[-1] == floor:
-            means += [floor] * (blocks - len(means))
-    return means
+        if levels[-1] == floor:
+            levels += [floor] * (blocks - len(levels))
+    return levels
 
 
-def _spread(h: Hyperparameter, recipe: Recipe) -> float:
-    """How far around the default random candidates lie, one standard deviation of its coordinate."""
-    return recipe.logits if isinstance(h.steady, Interval) else recipe.decades * float(np.log(10))
+def judge_level(logs: np.ndarray, recipe: Recipe) -> float:
+    """Return the level of instances' log errors by which constants and metrics are judged: their mean, and with the
+    weight of the tail a high quantile and the worst."""
+    slow = (np.quantile(logs, recipe.judged_quantile) + np.max(logs)) / 2
+    return float((1 - recipe.tail) * np.mean(logs) + recipe.tail * slow)
 
 
-def _ends(h: Hyperparameter) -> tuple[float, float]:
-    """Between which coordinates training looks for a hyperparameter."""
+def _find_spread(h: Hyperparameter, recipe: Recipe) -> float:
+    """Return how far around the centre candidates lie, one standard deviation of their coordinate."""
+    if isinstance(h.steady, Interval):
+        return recipe.logits
+    return recipe.decades * float(np.log(10))
+
+
+def _find_ends(h: Hyperparameter) -> tuple[float, float]:
+    """Return between which coordinates training looks for a hyperparameter."""
     if not isinstance(h.steady, Positive):
         return -np.inf, np.inf
     with np.errstate(divide="ignore"):
         return float(np.log(h.steady.least)), float(np.log(h.steady.most))
-
-
-def _coordinate(h: Hyperparameter, value: float) -> float:
-    return float(h.steady.unconstrain(np.asarray(value, np.float64)))
-
-
-def _value(h: Hyperparameter, coordinate: float) -> float:
-    return float(h.steady.constrain(np.asarray(coordinate, np.float64)))

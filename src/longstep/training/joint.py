@@ -11,16 +11,13 @@ from .unknowns import Part, Unknowns
 
 
 def learn_jointly(learner: Learner, blocks: list[Learned], steady: Learned, report: Report) -> Learned:
-    """Learn all steps and the steady state at once, from what the blocks found, by the loss at every block's end.
-
-    It is for schedules that are behind the constant in the mean, so the mean is what counts, not the tail.
-    """
+    """Learn all steps and the steady state at once, from what the blocks found, by the loss at every block's end."""
     s = learner.settings
     begin = perf_counter()
     H = sum(map(len, blocks))
     unknowns, slots, used = find_unknowns(learner, blocks, steady)
     ends = tuple(int(k) for k in np.cumsum([len(block) for block in blocks]))
-    program = learner.compile(replace(s.loss, every=ends, stress=0.0, tail=0.0), H + s.block)
+    program = learner.compile(replace(s.loss, every=ends, stress=0.0), H + s.block)
     objective = make_objective(program, unknowns, slots, used, program.stage(learner.start(), None))
     x = unknowns.start(unknowns.base)
     found = learner.minimise(objective, x, unknowns.reach(x), s.iterations, report)

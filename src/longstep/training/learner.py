@@ -42,7 +42,6 @@ class Learner:
         self.memory_pieces = 1
         self.optimum = optimum
         self._programs: dict[int, Program] = {}
-        self._rough: dict[int, Program] = {}
 
     def program(self, count: int) -> Program:
         """The compiled steps of a block of this length."""
@@ -50,12 +49,6 @@ class Learner:
             self._programs[count] = self.compile(self.settings.loss, count)
             self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
         return self._programs[count]
-
-    def rough(self, count: int) -> Program:
-        """The same steps in single precision."""
-        if count not in self._rough:
-            self._rough[count] = self.program(count).rough(self.memory_limit)
-        return self._rough[count]
 
     def compile(self, loss: Loss, count: int) -> Program:
         """So many steps with a loss of their own."""
@@ -76,7 +69,7 @@ class Learner:
     def use_metric(self, theta: Values) -> None:
         """Take all further steps with the metric of θ, or without where it has none."""
         self.metric = None if self.declared is None else theta.get(self.declared.name)
-        for program in (*self._programs.values(), *self._rough.values()):
+        for program in self._programs.values():
             program.vectors = self.vectors(self.metric)
 
     @property
@@ -91,11 +84,6 @@ class Learner:
     def floor(self) -> float:
         """The mean log error at which rounding is all that is left to learn."""
         return self.usual.floor(self.start())
-
-    @property
-    def tail(self) -> float:
-        """How much the worst instances count where constants are compared."""
-        return self.recipe.of(self.usual.size)[2]
 
     def few(self) -> np.ndarray:
         """The instances on which constants are compared."""

@@ -22,18 +22,16 @@ class Loss:
     φ is what is evaluated: √(primal² + dual²) of the residuals for constrained problems, which needs no reference
     optima, and √(f − f*) for the others, or the norm of the gradient where f* is not known.
     ω counts, smoothly, the inequalities of a QP that are on another side of their bounds than at the optimum: where it
-    is zero, the finish has nothing to change. The mean over instances is a power mean, log(mean φ^{2p})/p with
-    p = `tail`: 0 is the geometric mean, which tables show, 1 the published one; larger p care for the worst instances.
-    None is 0 with fewer than 50 instances, which know no tail, and 0.5 with more and for ADMM methods. Checkpoints are
-    every `every` steps, or after the steps that it names, and the block's end; None is every five for ADMM methods, the
-    end alone for others.
+    is zero, the finish has nothing to change. The mean over instances is (1 − tail)·mean log φ² + tail·log mean φ²:
+    with `tail` = 0 the geometric mean, which tables show, with 1 the published one, where the worst instances decide.
+    Checkpoints are every `every` steps, or after the steps that it names, and the block's end; None is every five for
+    ADMM methods, the end alone for others.
 
     `stress` is the weight of a stress test that keeps schedules from blowing up on unseen instances: every block is
     also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
     of softplus(log φ² after − log φ² before + fall) is added. Nothing is asked there but that errors fall a little,
-    `fall` = 2 by default. The weight is 4 with fewer than 50 instances and 8 with more, which keeps the worst of a
-    thousand lasso instances low; ADMM methods, which converge whatever their penalties are, have none. What is None
-    here is the recipe's.
+    `fall` = 2 by default. ADMM methods, which converge whatever their penalties are, have none. What is None here is
+    the recipe's.
     """
 
     distance: float = 0.0
@@ -48,6 +46,8 @@ class Loss:
         parts = (self.distance, self.metric, self.identification)
         if min(*parts, self.tail or 0.0, self.stress or 0.0, self.fall or 0.0) < 0 or sum(parts) == 0:
             raise ValueError(f"a loss needs distance, metric or identification > 0, and nothing below zero, got {self}")
+        if self.tail is not None and self.tail > 1:
+            raise ValueError(f"tail weighs the mean of φ² against the geometric mean, at most 1, got {self.tail}")
         if self.every is not None and min(self.every if isinstance(self.every, tuple) else (self.every,)) < 1:
             raise ValueError(f"checkpoints come every 1, 2, … steps, got every={self.every}")
 
@@ -60,21 +60,22 @@ class Loss:
     def combine(self, errors: "Errors") -> Float[Array, ""]:
         """The loss of errors (checkpoints, N)."""
         total = jnp.zeros((), errors.metric.dtype)
-        if self.distance and errors.distance is not None:
-            total += self.distance * jnp.mean(_power_mean(errors.distance, self.tail or 0.0))
-        if self.metric:
-            total += self.metric * jnp.mean(_power_mean(errors.metric, self.tail or 0.0))
-        if self.identification and errors.sides is not None:
-            total += self.identification * jnp.mean(_power_mean(errors.sides, self.tail or 0.0))
+        parts = (
+            (self.distance, errors.distance), (self.metric, errors.metric), (self.identification, errors.sides)
+        )  # fmt: skip
+        for weight, logs in parts:
+            if weight and logs is not None:
+                total += weight * jnp.mean(average_logs(logs, self.tail or 0.0))
         if errors.growth is not None:
             total += (self.stress or 0.0) * jnp.mean(jax.nn.softplus(errors.growth + (self.fall or 0.0)))
         return total
 
 
-def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe, *, monotone: bool = False) -> Loss:
-    """A loss by its name, with the tail and the stress that suit so many instances.
+def resolve_loss(loss: "str | Loss", recipe: Recipe, *, monotone: bool = False) -> Loss:
+    """Return a loss by its name, with the recipe's numbers where it has none.
 
-    Of ADMM's steps every few count; blocks of gradient steps may go up before they go down.
+    Of ADMM's steps (`monotone`) every few count, and they need no stress test; blocks of gradient steps may go up
+    before they go down.
     """
     both = Loss(distance=recipe.distance_in_both, metric=1.0)
     sides = Loss(metric=recipe.metric_in_identification, identification=1.0)
@@ -83,17 +84,20 @@ def resolve_loss(loss: "str | Loss", instances: int, recipe: Recipe, *, monotone
         if loss not in named:
             raise ValueError(f"loss must be one of {', '.join(named)} or a Loss(…), got {loss!r}")
         loss = named[loss]
-    tail, stress, _ = recipe.of(instances)
-    usual: dict[str, object] = {"tail": tail, "stress": stress, "fall": recipe.fall}
+    usual: dict[str, object] = {"tail": recipe.tail, "stress": recipe.stress, "fall": recipe.fall}
     if monotone:
-        usual |= {"every": recipe.every, "stress": recipe.stress_of_penalties, "tail": recipe.metric_tail}
+        usual |= {"every": recipe.every, "stress": 0.0}
     return replace(loss, **{name: value for name, value in usual.items() if getattr(loss, name) is None})
 
 
-def _power_mean(logs: Float[Array, "c N"], p: float) -> Float[Array, " c"]:
-    if p == 0:
-        return jnp.mean(logs, axis=-1)
-    return (jax.nn.logsumexp(p * logs, axis=-1) - jnp.log(logs.shape[-1])) / p
+def average_logs(
+    logs: Float[Array, "c N"], tail: float, shares: Float[Array, " N"] | None = None
+) -> Float[Array, " c"]:
+    """Return (1 − tail)·mean log φ² + tail·log mean φ² over the instances, each with its share where there are any."""
+    if shares is None:
+        shares = jnp.full(logs.shape[-1], 1 / logs.shape[-1], logs.dtype)
+    geometric = jnp.sum(shares * logs, axis=-1)
+    return (1 - tail) * geometric + tail * jax.nn.logsumexp(logs, axis=-1, b=shares)
 
 
 class Errors(eqx.Module):

@@ -1,7 +1,7 @@
 """The metric: one vector of penalties for all steps, learned with constant hyperparameters before the schedule."""
 
 import functools
-from dataclasses import dataclass
+import math
 from time import perf_counter
 from typing import NamedTuple
 
@@ -14,44 +14,53 @@ from ..algorithms.base import State, Theta
 from ..engine.jitted import Key
 from ..engine.plan import Plan, Problem, factor
 from ..schedules.domain import Hyperparameter
+from .constant import judge_level
 from .learner import Learner, Report
-from .losses import Errors, Loss, Task
+from .losses import Errors, Loss, Task, average_logs
 from .optimize import Minimum
 from .program import Packed, restricted_task, separate_vectors, take_columns
 from .settings import Learned, Values
 from .unknowns import Part, Unknowns
 
 
-@dataclass(frozen=True)
-class Care:
-    """How cautiously a metric is learned: `weight`·mean((log r)²) in the loss, and the power mean's p."""
-
-    weight: float
-    p: float
-
-
 def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned:
-    """The metric r and constant hyperparameters with it, or the constant as it was where no metric is better on
-    instances that it did not see.
+    """Learn the metric r and constant hyperparameters with it; return the constant as it was where no metric is better
+    on instances that it did not see.
 
     Rows that were never active in training drift to small penalties and are slow where they bind: so r is held near
-    one, and the slow instances count. How much of both is decided by cross-validation on the training instances.
+    one by the weight of mean((log r)²), which is chosen by cross-validation on the training instances.
     """
-    begin = perf_counter()
-    recipe = learner.recipe
     declared = learner.declared
     assert declared is not None
-    columns = learner.some(recipe.metric_few)
-    if recipe.metric_by_half and columns.size >= 4:
+    columns = learner.some(learner.recipe.metric_few)
+    if learner.recipe.metric_by_half and columns.size >= 4:
         return _learn_by_half(learner, constant, declared, columns, report)
+    return _learn_on_all(learner, constant, declared, columns, report)
+
+
+class _Trial(NamedTuple):
+    """What a weight is worth: the level on unseen halves, and the point between what both halves found."""
+
+    weight: float
+    level: float
+    middle: np.ndarray
+    evaluations: int
+
+
+def _learn_on_all(
+    learner: Learner, constant: Learned, declared: Hyperparameter, columns: np.ndarray, report: Report
+) -> Learned:
+    """Learn the metric of these instances, with the weight that halves of them favour, if they favour any."""
+    begin = perf_counter()
+    recipe = learner.recipe
     fit = _Fit(learner, constant, declared, columns)
-    all_of_them = np.ones(fit.size, bool)
-    before = fit.level(fit.start, all_of_them)
-    best = Care(recipe.metric_weights[0], recipe.metric_tail)
-    evaluations = 0
+    whole = np.ones(fit.size, bool)
+    before = fit.level(fit.start, whole)
+    usual, lighter, heavier = recipe.metric_weights
+    weight = usual
     first = fit.start
+    evaluations = 0
     if fit.size >= 4:
-        usual, lighter, heavier = (Care(weight, recipe.metric_tail) for weight in recipe.metric_weights)
         tried = [_try_halves(fit, usual, report)]
         # What generalizes may need less care, what does not needs more.
         tried.append(_try_halves(fit, lighter if tried[0].level < before else heavier, report))
@@ -59,39 +68,30 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
         lowest = min(tried, key=lambda trial: trial.level)
         if lowest.level >= before:
             return Learned("metric", dict(constant.theta), before, before, evaluations, perf_counter() - begin)
-        best = lowest.care
+        weight = lowest.weight
         first = lowest.middle
-    found = fit.minimise(best, all_of_them, first, recipe.metric_iterations, report)
-    theta, _ = fit.unknowns.theta(found.x)
-    values = {name: theta[name] for name in (*learner.names, declared.name)}
-    after = fit.level(found.x, all_of_them)
-    return Learned("metric", values, after, before, evaluations + found.evaluations, perf_counter() - begin)
+    found = fit.minimise(weight, whole, first, recipe.metric_iterations, report)
+    after = fit.level(found.x, whole)
+    evaluations += found.evaluations
+    return Learned("metric", fit.read(found.x), after, before, evaluations, perf_counter() - begin)
 
 
-class _Trial(NamedTuple):
-    """What a care is worth: the level on unseen halves, and the point between what both halves found."""
-
-    care: Care
-    level: float
-    middle: np.ndarray
-    evaluations: int
-
-
-def _try_halves(fit: "_Fit", care: Care, report: Report) -> _Trial:
+def _try_halves(fit: "_Fit", weight: float, report: Report) -> _Trial:
     """Learn from each half of the instances, in their order, and judge on the other: data of one time are alike, and
     what lasts is what holds for those of another."""
     early = np.arange(fit.size) < fit.size // 2
     halves = (early, ~early)
-    found = [fit.minimise(care, half, fit.start, fit.recipe.metric_trial, report) for half in halves]
+    found = [fit.minimise(weight, half, fit.start, fit.recipe.metric_trial, report) for half in halves]
     level = float(np.mean([fit.level(f.x, ~half) for f, half in zip(found, halves, strict=True)]))
     middle = np.mean([f.x for f in found], axis=0)
-    return _Trial(care, level, middle, sum(f.evaluations for f in found))
+    return _Trial(weight, level, middle, sum(f.evaluations for f in found))
 
 
 def _learn_by_half(
     learner: Learner, constant: Learned, declared: Hyperparameter, columns: np.ndarray, report: Report
 ) -> Learned:
-    """The metric of the first half of these instances, or the constant as it was where that is no worse on the rest."""
+    """Learn the metric of the first half of these instances; return the constant as it was where that is no worse on
+    the rest."""
     begin = perf_counter()
     recipe = learner.recipe
     half = columns.size // 2
@@ -100,14 +100,11 @@ def _learn_by_half(
     seen = np.ones(fit.size, bool)
     unseen = np.ones(judge.size, bool)
     before = judge.level(judge.start, unseen)
-    care = Care(recipe.metric_weights[0], recipe.metric_tail)
-    found = fit.minimise(care, seen, fit.start, recipe.metric_iterations, report)
+    found = fit.minimise(recipe.metric_weights[0], seen, fit.start, recipe.metric_iterations, report)
     after = judge.level(found.x, unseen)
     if after >= before:
         return Learned("metric", dict(constant.theta), before, before, found.evaluations, perf_counter() - begin)
-    theta, _ = fit.unknowns.theta(found.x)
-    values = {name: theta[name] for name in (*learner.names, declared.name)}
-    return Learned("metric", values, after, before, found.evaluations, perf_counter() - begin)
+    return Learned("metric", fit.read(found.x), after, before, found.evaluations, perf_counter() - begin)
 
 
 class _Fit:
@@ -136,46 +133,48 @@ class _Fit:
         self.start = self.unknowns.start(base)
         self.entries = int(declared.entries.max(initial=-1)) + 1
 
-    def minimise(self, care: Care, counted: np.ndarray, x: np.ndarray, iterations: int, report: Report) -> Minimum:
-        """The metric and constants with the least loss on the counted instances."""
+    def minimise(self, weight: float, counted: np.ndarray, x: np.ndarray, iterations: int, report: Report) -> Minimum:
+        """Return the metric and constants with the least loss on the counted instances."""
 
         def objective(nu: np.ndarray) -> tuple[float, np.ndarray]:
             theta, slope = self.unknowns.theta(nu)
-            (value, _), gradient = self._evaluate(theta, counted, care.p)
+            (value, _), gradient = self._evaluate(theta, counted)
             pulled = self.unknowns.pull({n: np.asarray(g, np.float64) for n, g in gradient.items()}, slope)
             logs = nu[-self.entries :]
-            pulled[-self.entries :] += 2 * care.weight * logs / self.entries
-            return float(value) + care.weight * float(np.mean(logs**2)), pulled
+            pulled[-self.entries :] += 2 * weight * logs / self.entries
+            return float(value) + weight * float(np.mean(logs**2)), pulled
 
         return self.learner.minimise(objective, x, self.unknowns.reach(x), iterations, report)
 
-    def level(self, nu: np.ndarray, counted: np.ndarray) -> float:
-        """The log errors of the counted instances at the checkpoints and long after: their mean, a high quantile and
-        the worst, which a metric that neglects some rows makes worse, weighted."""
+    def read(self, nu: np.ndarray) -> Values:
+        """Return the constants and the metric at a point."""
         theta, _ = self.unknowns.theta(nu)
-        values = {name: theta[name][0] for name in self.learner.names}
-        values[self.declared.name] = theta[self.declared.name]
-        recipe = self.learner.recipe
+        return {name: theta[name] for name in (*self.learner.names, self.declared.name)}
+
+    def level(self, nu: np.ndarray, counted: np.ndarray) -> float:
+        """Return the mean level of the counted instances' log errors at the checkpoints and long after, where a metric
+        that neglects some rows is worse."""
+        found = self.read(nu)
+        values = {name: found[name][0] for name in self.learner.names} | {self.declared.name: found[self.declared.name]}
+        blocks = math.ceil(self.recipe.metric_lasting / self.forward.count)
         states = self.states
-        found = []
+        levels: list[float] = []
         advance = self.forward.held(values)
-        for _ in range(-(-recipe.metric_lasting // self.forward.count)):
+        while len(levels) < blocks:
             states, errors = advance(states)
             logs = np.maximum(np.asarray(errors.metric, np.float64)[counted], self.floor)
-            levels = logs.mean(), np.quantile(logs, recipe.judged_quantile), logs.max()
-            found.append(np.average(levels, weights=recipe.metric_judged))
-            if found[-1] == self.floor:
-                break
-        # What is at the floor stays there.
-        found += [self.floor] * (-(-recipe.metric_lasting // self.forward.count) - len(found))
-        level = float(np.mean(found))
-        return level if np.isfinite(level) else recipe.overflow
+            levels.append(judge_level(logs, self.recipe))
+            if levels[-1] == self.floor:
+                # What is at the floor stays there.
+                levels += [self.floor] * (blocks - len(levels))
+        level = float(np.mean(levels))
+        return level if np.isfinite(level) else self.recipe.overflow
 
-    def _evaluate(self, theta: Values, counted: np.ndarray, p: float) -> tuple[tuple[Float[Array, ""], Errors], Theta]:
+    def _evaluate(self, theta: Values, counted: np.ndarray) -> tuple[tuple[Float[Array, ""], Errors], Theta]:
         arrays = {name: jnp.asarray(value) for name, value in theta.items()}
-        given = arrays, jnp.asarray(counted, self.learner.task.family.dtype), p
+        shares = jnp.asarray(counted / counted.sum(), self.learner.task.family.dtype)
         how = self.count, self.every, self.learner.recipe.metric_again
-        return _weighted(self.packed.key, *how, self.loss, self.packed.leaves, *given, self.states)
+        return _weighted(self.packed.key, *how, self.loss, self.packed.leaves, arrays, shares, self.states)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
@@ -187,11 +186,10 @@ def _weighted(
     loss: Loss,
     leaves: tuple,
     theta: Theta,
-    counted: Float[Array, " N"],
-    p: Float[Array, ""],
+    shares: Float[Array, " N"],
     state: State,
 ) -> tuple[tuple[Float[Array, ""], Errors], Theta]:
-    """The loss of constant steps on the counted instances with the errors of all, and its gradient in θ.
+    """Return the loss of constant steps, every instance with its share, the errors, and the gradient in θ.
 
     Errors are measured where they count, and nowhere else: that costs more than a step.
     """
@@ -219,17 +217,9 @@ def _weighted(
             last = task.errors(part(after, count % every))
             errors = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), errors, last)
         # Which rows bind is learned in the schedule; penalties of rows are for residuals all the same.
-        value = max(loss.metric, loss.identification) * jnp.mean(_power_mean(errors.metric, counted, p))
+        value = max(loss.metric, loss.identification) * jnp.mean(average_logs(errors.metric, loss.tail or 0.0, shares))
         if loss.distance and errors.distance is not None:
-            value += loss.distance * jnp.mean(_power_mean(errors.distance, counted, p))
+            value += loss.distance * jnp.mean(average_logs(errors.distance, loss.tail or 0.0, shares))
         return value, errors
 
     return jax.value_and_grad(total, has_aux=True)(theta)
-
-
-def _power_mean(logs: Float[Array, "c N"], counted: Float[Array, " N"], p: Float[Array, ""]) -> Float[Array, " c"]:
-    """The power mean of the counted entries; the geometric one for p = 0."""
-    share = counted / jnp.sum(counted)
-    safe = jnp.where(p > 0, p, 1.0)
-    power = jax.nn.logsumexp(safe * logs, axis=-1, b=share) / safe
-    return jnp.where(p > 0, power, jnp.sum(share * logs, axis=-1))

@@ -114,16 +114,6 @@ class Program:
         few.vectors = self.vectors
         return few
 
-    def rough(self, memory_limit: float | None = None) -> "Program":
-        """The same block in single precision."""
-        task = self.task
-        instance, target, optimum, sides = single((task.instance, task.target, task.optimum, task.sides))
-        known = {"target": target, "optimum": optimum, "sides": sides}
-        rough = replace(task, family=task.family.astype("float32"), instance=instance, **known)
-        program = Program(rough, self.loss, self.count, self.recipe, memory_limit)
-        program.vectors = self.vectors
-        return program
-
     def memory(self) -> int:
         """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
         part = self._parts[0]
@@ -187,11 +177,6 @@ def restricted_task(task: Task, columns: np.ndarray) -> Task:
 def take_columns(tree: TreeT, columns: Index) -> TreeT:
     """Some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
     return jax.tree.map(lambda a: np.asarray(a)[..., columns] if a.ndim else a, tree)
-
-
-def single(tree: TreeT) -> TreeT:
-    """Every array of real numbers in single precision."""
-    return jax.tree.map(lambda a: a.astype(np.float32) if jnp.issubdtype(a.dtype, jnp.floating) else a, tree)
 
 
 def separate_vectors(task: Task, theta: Theta) -> tuple[Theta, Theta]:

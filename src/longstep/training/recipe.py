@@ -34,7 +34,7 @@ Effort = tuple[Count, Count]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every number of training: `train(…, recipe=Recipe(stress_of_few=0.0))` learns without the stress test.
+    """Every number of training: `train(…, recipe=Recipe(stress=0.0))` learns without the stress test.
 
     The defaults are what measurements on many families favoured (`benchmarks/ablation.py`). Tolerances that belong to
     the arithmetic of a closed form stand in `closed_form/`.
@@ -48,16 +48,11 @@ class Recipe:
     """
 
     # ── Effort: L-BFGS iterations for a block, and starts ──
-    # Steps without a linear system are cheap, and the loss in their sizes has many local minima.
+    # Steps without a linear system are cheap, and the loss in their sizes has many local minima: of three starts the
+    # best is 5 to 8% ahead on lassos.
     effort_without_factors: Effort = (100, 3)
-    # One decomposition serves every penalty: factors are as cheap as diagonals.
-    effort_with_shared_eigenvectors: Effort = (90, 4)
-    # Every new penalty is a factorization, and the first iterations bring the most.
-    effort_with_factors: Effort = (40, 2)
-    # A start more costs as much as a third of all.
-    effort_with_large_factors: Effort = (26, 1)
-    # Factors are large from more unknowns than this on.
-    large: Size = 300
+    # Every new penalty is a factorization, and the first iterations bring the most; a second start brought nothing.
+    effort_with_factors: Effort = (40, 1)
     # How many distinct factorizations a schedule may need where nobody says; None: one for every step.
     factorizations: Count | None = None
 
@@ -68,20 +63,15 @@ class Recipe:
     lengthening: Share = 0.97
 
     # ── The loss ──
-    # From so many instances on, the worst ones tell something of those that were not seen: `_of_many` holds.
-    many: Size = 50
-    # p of the power mean over instances: 0 is the geometric mean.
-    tail_of_few: Amount = 0.0
-    tail_of_many: Amount = 0.5
+    # What log mean φ² weighs in the loss, where the worst instances decide, beside the mean of log φ², which is what
+    # tables show.
+    tail: Share = 0.5
     # Errors count after every so many steps of a block, and at its end.
     every: Count = 5
     # Up to so many checkpoints are runs of steps of their own, each compiled; of more all steps are recorded.
     apart: Count = 3
-    # The weight of the stress test; 0 is none. With more instances the tail is what is left to gain.
-    stress_of_few: Amount = 4.0
-    stress_of_many: Amount = 8.0
-    # ADMM converges whatever its penalties are, and has a fallback for who gets on badly.
-    stress_of_penalties: Amount = 0.0
+    # The weight of the stress test, which methods do without that converge whatever their penalties are.
+    stress: Amount = 4.0
     # By how much log φ² should fall in a stress test before nothing more is asked.
     fall: Amount = 2.0
     # What log‖z − z*‖² weighs beside log φ² in the loss `both`.
@@ -99,10 +89,8 @@ class Recipe:
     searched: Count = 25
     # A constant is for good: one that is best for ten steps may be the worst for a hundred. So many steps at least.
     settled: Count = 60
-    # Candidates are judged between the mean (0) and a high quantile (1) of log errors: where most instances are easy,
-    # the mean alone forgets the rest. Few instances know less of their tail.
-    judged_tail_of_few: Share = 0.25
-    judged_tail_of_many: Share = 0.5
+    # Levels of log errors, by which constants and metrics are judged, are their mean, and with the weight `tail` this
+    # quantile and the worst, half of each: where most instances are easy, the mean alone forgets the rest.
     judged_quantile: Share = 0.9
     # First the defaults with all penalties scaled by these; families differ by many decades.
     scanned: tuple[Positive, ...] = (0.0001, 0.001, 0.01, 0.1, 0.3, 3.0, 10.0, 100.0, 1000.0, 10000.0)
@@ -163,8 +151,6 @@ class Recipe:
     metric_steps: Count = 40
     metric_every: Count = 10
     metric_iterations: Count = 25
-    # p of the power mean over instances: slow ones count.
-    metric_tail: Amount = 0.5
     # The weight of mean((log r)²): the usual one is tried on halves of so many instances at most, with so many
     # iterations, and judged on the other half over so many steps: what is best for a few steps may be slow in the end.
     # Where it is better than no metric the lighter is tried too, else the heavier. The iterations on all of them begin
@@ -178,46 +164,22 @@ class Recipe:
     metric_by_half: bool = False
     # Whether steps are taken again on the way back, instead of being kept: a third more time, a fraction of the memory.
     metric_again: bool = False
-    # What the mean, a high quantile and the worst of their errors weigh in that judgement.
-    metric_judged: tuple[Positive, Positive, Positive] = (0.5, 0.25, 0.25)
-
     # ── A block ──
     # At the constant itself all steps are alike, and gradients take long to tell them apart: so far asunder, in
     # unconstrained units, they start.
     asunder: Amount = 0.05
-    # The second start is the block before, repeated.
-    from_previous: bool = True
-    # Further starts are so far from the constant.
+    # The second start is the block before, repeated; further starts are so far from the constant.
     scattered: Positive = 1.0
     # A trial that tells which start is worth going on from takes this part of the iterations.
     trial: Share = 1 / 3
-    # From more unknowns than this on, trials of methods that solve linear systems are in single precision: less than
-    # half the time, but programs of their own. None: never.
-    rough: Size | None = 300
-    # At the rounding of single precision trials are dear again: this part of the starts.
-    rough_starts: Share = 0.5
     # Blocks end where this quantile of errors is at the floor: what is learned on rounding would only add danger.
     floor_quantile: Share = 0.25
 
     # ── The steady state ──
-    # Steady states are compared over so many blocks: one block is too short to see a rate.
+    # The learned one and the best constant are compared over so many blocks: one block is too short to see a rate.
     lasting: Count = 30
-    # In so many first blocks none may be behind the best constant alone; nor may what is kept.
+    # In so many first blocks of the steady state what is kept may not be behind the best constant alone.
     near: Size = 5
-    # Of both candidates, the learned one and the constant, the penalties are also tried scaled by these.
-    scales: tuple[Positive, ...] = (0.1, 0.3, 3.0)
-    # Those count that end within this factor of the lowest, in errors.
-    as_good: Annotated[float, Between(1)] = 2.0
-    # Rates are those of the part of the course after this.
-    late: Share = 0.5
-    # Errors are extrapolated at that rate by so many halves of that part; 0 compares where they end.
-    ahead: Amount = 2.0
-    # Log errors so close to the floor differ by rounding alone.
-    at_floor: Amount = 0.1
-
-    # ── The joint pass ──
-    # All blocks are learned once more together where the constant is ahead at some block's end.
-    joint_where_behind: bool = True
 
     # ── The optimisers ──
     # Evaluations to an iteration, at most: line searches rarely need a second one.
@@ -256,20 +218,10 @@ class Recipe:
                 object.__setattr__(self, field.name, _checked(kinds[field.name], getattr(self, field.name)))
             except ValueError as error:
                 raise ValueError(f"Recipe: {field.name} {error}") from None
-        if self.lasting - int(self.lasting * self.late) < 2:
-            raise ValueError(
-                f"Recipe: of lasting = {self.lasting} blocks, late = {self.late} leaves fewer than the two of a rate"
-            )
         if self.exact_steps[0] >= self.exact_steps[1] or self.single_steps[0] >= self.single_steps[1]:
             raise ValueError(
                 f"Recipe: steps are looked for from less to more, got {self.exact_steps} and {self.single_steps}"
             )
-
-    def of(self, instances: int) -> tuple[float, float, float]:
-        """For so many instances: the tail of the loss, the weight of the stress test, the tail of the search."""
-        if instances < self.many:
-            return self.tail_of_few, self.stress_of_few, self.judged_tail_of_few
-        return self.tail_of_many, self.stress_of_many, self.judged_tail_of_many
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` gives an equal one."""
@@ -306,7 +258,7 @@ DEFAULT = Recipe()
 # For families with sparse factors, thousands of unknowns: a gradient takes seconds, a factor for every step would fill
 # the memory, and few instances tell enough of so many rows.
 SPARSE = Recipe(
-    effort_with_large_factors=(12, 1),
+    effort_with_factors=(12, 1),
     factorizations=4,
     candidates=24,
     searched=6,
@@ -314,6 +266,5 @@ SPARSE = Recipe(
     metric_again=True,
     metric_iterations=20,
     metric_lasting=100,
-    rough=None,
     lasting=15,
 )

@@ -20,7 +20,7 @@ from .select import Choice, Comparison
 from .settings import Learned, Settings
 
 # Part of every cache key: raise it when the code gives another schedule for the same settings and recipe.
-_VERSION = 6
+_VERSION = 7
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,13 @@ class Training:
         return {"schedule": self.schedule.to_json(), "constant": self.constant.to_json(), "record": self.record}
 
     @staticmethod
-    def from_json(
-        document: JsonObject, algorithm: Algorithm, seen: Seen | None, start: LearnedStart | None = None
-    ) -> "Training":
+    def from_json(document: JsonObject, algorithm: Algorithm, seen: Seen | None) -> "Training":
         """The inverse of `to_json`."""
         record = document["record"]
         comparison = Comparison.from_json(record["comparison"])
-        schedule, constant = (Schedule.from_json(document[name]) for name in ("schedule", "constant"))
-        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen, start)
+        schedule = Schedule.from_json(document["schedule"])
+        constant = Schedule.from_json(document["constant"])
+        return Training(schedule, constant, algorithm, comparison, record["kept"], record, seen)
 
     @override
     def __repr__(self) -> str:
@@ -92,11 +91,19 @@ class About:
         self, choice: Choice, method: str, seconds: float, data_hash: str, parts: Sequence[Learned] = (), **more: object
     ) -> Training:
         """The result and its record, with a schedule that the solver will accept."""
-        schedule, constant, comparison, kept = choice
-        check_schedule(schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
+        check_schedule(choice.schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
         record = self._describe(method, seconds, data_hash, parts)
-        record |= {**more, "kept": kept, "constant": constant.steady, "comparison": comparison.to_json()}
-        return Training(schedule, constant, self.algorithm, comparison, kept, json.loads(json.dumps(record)), self.seen)
+        record |= {**more, "kept": choice.kept, "constant": choice.constant.steady}
+        record |= {"comparison": choice.comparison.to_json()}
+        return Training(
+            schedule=choice.schedule,
+            constant=choice.constant,
+            algorithm=self.algorithm,
+            comparison=choice.comparison,
+            kept=choice.kept,
+            record=json.loads(json.dumps(record)),
+            seen=self.seen,
+        )
 
     def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[Learned]) -> JsonObject:
         family = self.family

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -47,8 +48,13 @@ class Comparison:
         return "\n".join([*rows, *(f"{k:>6}  {s:>9.2e}  {c:>9.2e}  {g:>8.3g}" for k, s, c, g in table)])
 
 
-# The schedule to use, the best constant, how they compare, and in words what is kept.
-Choice = tuple[Schedule, Schedule, Comparison, str]
+class Choice(NamedTuple):
+    """The schedule to use, the best constant, how they compare, and in words what is kept."""
+
+    schedule: Schedule
+    constant: Schedule
+    comparison: Comparison
+    kept: str
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,6 @@ class Walk:
         self.start = learner.start()
         self.floor = learner.floor()
         self.known: dict[str, np.ndarray] = {}
-
-    def is_behind(self) -> bool:
-        """Whether the constant is ahead of what was learned at the end of some block."""
-        return bool(np.any(self.errors(self.learned) > self.errors(self.constant)))
 
     def errors(self, candidate: Candidate) -> np.ndarray:
         """One mean log error for every block's end; below the floor all are equal, and what overflowed is infinite."""
@@ -140,15 +142,7 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
 
     good = [c for c in candidates if is_good(c)]
     if not good:
-        after = constant
-        if learner.metric is not None and walk.metric is not None:
-            after = Candidate("the constant with a metric", [], walk.metric.theta, learner.metric)
-        text = f"the first {{}} of {len(blocks)} learned blocks, then {after.name}"
-        shorter = (
-            Candidate(text.format(j) if j else after.name, blocks[:j], after.steady, after.metric)
-            for j in range(len(blocks), -1 if after is not constant else 0, -1)
-        )
-        good = [next((c for c in shorter if is_good(c)), constant)]
+        good = [next(filter(is_good, list_shorter(walk, constant)), constant)]
     kept = min(good, key=lambda c: float(np.mean(walk.errors(c))))
     steps = tuple(int(k) for k in np.cumsum(walk.lengths))
     means = [tuple(float(v) for v in np.exp(walk.errors(c) / 2)) for c in (kept, constant)]
@@ -156,7 +150,21 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
     if learner.has_metric and kept is not constant:
         # Who gets on badly with what was learned goes on with the constant.
         kept = replace(kept, fallback={n: float(constant.steady[n][0]) for n in names})
-    return kept.schedule(names, warm), constant.schedule(names, False), comparison, kept.name
+    return Choice(kept.schedule(names, warm), constant.schedule(names, False), comparison, kept.name)
+
+
+def list_shorter(walk: Walk, constant: Candidate) -> list[Candidate]:
+    """Return what may be kept of learned blocks that are behind: the first of them, ever fewer, and then the constant,
+    with the metric where there is one."""
+    blocks = walk.learned.blocks
+    after = constant
+    if walk.learner.metric is not None and walk.metric is not None:
+        after = Candidate("the constant with a metric", [], walk.metric.theta, walk.learner.metric)
+    shorter = []
+    for count in range(len(blocks), 0, -1):
+        name = f"the first {count} of {len(blocks)} learned blocks, then {after.name}"
+        shorter.append(Candidate(name, blocks[:count], after.steady, after.metric))
+    return [*shorter, after]
 
 
 def has_factors(learner: Learner, candidate: Candidate) -> bool:

@@ -1,6 +1,6 @@
 """What is asked of a training, checked, and what each of its parts finds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,7 +8,8 @@ import numpy as np
 from ..algorithms.base import Algorithm
 from ..families.base import Family
 from ..schedules.domain import Hyperparameter
-from .losses import Loss
+from ..schedules.lengths import block_lengths
+from .losses import Loss, resolve_loss
 from .recipe import DEFAULT, SPARSE, Effort, Recipe
 
 Values = dict[str, np.ndarray]
@@ -34,7 +35,7 @@ class Settings:
     recipe: Recipe
     fixed: Mapping[str, float] = field(default_factory=dict)
     factorizations: int | None = None
-    joint: bool | None = None
+    joint: bool = False
     metric: bool = True
     start: str = "zero"
     lengthening: bool = False
@@ -44,6 +45,65 @@ class Settings:
         """Which factorization each of the first steps uses, where their number is limited; the last is the steady's."""
         assert self.factorizations is not None
         return np.arange(count) * (self.factorizations - 1) // max(self.horizon, 1)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller of `train` asked for, None where nothing: `settle` makes settings of it."""
+
+    recipe: Recipe
+    horizon: int | None
+    block: int | Sequence[int]
+    loss: "str | Loss | None"
+    learn: Iterable[str] | None
+    fixed: Mapping[str, float] | None
+    factorizations: int | None
+    optimizer: str
+    iterations: int | None
+    starts: int | None
+    candidates: int | None
+    joint: bool
+    metric: bool
+    start: str
+    seed: int
+
+    def settle(self, family: Family, algorithm: Algorithm, work: Family) -> Settings:
+        """Return the settings for an algorithm on a family, which works on `work`; what is not asked for is the
+        recipe's."""
+        recipe = self.recipe
+        hyperparameters = algorithm.hyperparameters(family)
+        usual_iterations, usual_starts = choose_effort(recipe, algorithm, work)
+        factorizations = recipe.factorizations
+        if self.factorizations is not None:
+            factorizations = check_count("factorizations", self.factorizations)
+        fixed = check_fixed(hyperparameters, self.fixed or {})
+        horizon = check_count("horizon", _choose(self.horizon, recipe.horizon))
+        return Settings(
+            horizon=horizon,
+            lengths=block_lengths(horizon, self.block),
+            block=int(np.ravel(self.block)[0]),
+            loss=resolve_loss(self.loss or "metric", recipe, monotone=algorithm.metric(family) is not None),
+            optimizer=self.optimizer,
+            iterations=check_count("iterations", _choose(self.iterations, usual_iterations)),
+            starts=check_count("starts", _choose(self.starts, usual_starts)),
+            candidates=check_count("candidates", _choose(self.candidates, recipe.candidates)),
+            learn=check_learn(hyperparameters, self.learn, fixed),
+            recipe=recipe,
+            fixed=fixed,
+            factorizations=factorizations,
+            joint=self.joint,
+            metric=self.metric,
+            start=self.start,
+            lengthening=self.horizon is None,
+            seed=self.seed,
+        )
+
+
+def _choose(wanted: int | None, usual: int) -> int:
+    """Return what is wanted, or the usual where that is nothing."""
+    if wanted is None:
+        return usual
+    return wanted
 
 
 @dataclass(frozen=True)
@@ -72,13 +132,8 @@ def choose_recipe(family: Family) -> Recipe:
 
 
 def choose_effort(recipe: Recipe, algorithm: Algorithm, family: Family) -> Effort:
-    """Iterations for a block and starts, by what a step costs."""
-    pattern = algorithm.pattern(family)
-    if pattern is None:
-        return recipe.effort_without_factors
-    if pattern.spectral:
-        return recipe.effort_with_shared_eigenvectors
-    return recipe.effort_with_factors if family.n <= recipe.large else recipe.effort_with_large_factors
+    """Return iterations for a block and starts, by what a step costs."""
+    return recipe.effort_without_factors if algorithm.pattern(family) is None else recipe.effort_with_factors
 
 
 def check_count(name: str, value: int) -> int:

@@ -10,6 +10,7 @@ import scipy.optimize
 from ...algorithms.base import Algorithm
 from ...algorithms.gradient import step_size
 from ...data.dataset import Split
+from ...data.references import solve_references
 from ...families.base import Family
 from ...families.smooth import Differentiable, Quadratic
 from ...schedules.domain import Interval, Role
@@ -87,7 +88,7 @@ def _quadratic(
     means = [np.sqrt(np.maximum(v[ends], 0)) for v in (losses(*_steps(schedule, names)), losses(np.full(H, best)))]
     measure = "root mean square distance" if power == 1 else "√(2·mean(f − f*))"
     comparison = Comparison(tuple(int(k) for k in ends), *(tuple(map(float, m)) for m in means), measure=measure)
-    return schedule, flat, comparison, "the exact schedule"
+    return Choice(schedule, flat, comparison, "the exact schedule")
 
 
 def _lasting_step(
@@ -141,8 +142,6 @@ def _steps(schedule: Schedule, names: dict[Role, str]) -> tuple[np.ndarray, np.n
 def _errors(family: Quadratic, algorithm: Algorithm, split: Split, start: Start, settings: Settings) -> np.ndarray:
     """z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
     if split.optima is None:
-        from ...data.references import solve_references
-
         optima = solve_references(family, split.parameters, cache=False, progress=False)
         split = Split(split.name, family, split.parameters, optima)
     found = gather(family, algorithm, split, start, settings.loss, settings.recipe)
@@ -179,15 +178,24 @@ def _single_steps(
     (h,) = algorithm.hyperparameters(family)
     least, most = (c / family.lipschitz for c in recipe.single_steps)
     trials = np.geomspace(least, most, recipe.single_grid)
-    flat = min((float(t) for t in trials), key=lambda t: float(np.mean(np.log(descend(lambda g, e: t)[1]))))
+
+    def measure_constant(t: float, z: np.ndarray = first) -> list[float]:
+        return descend(lambda g, e: t, z)[1]
+
+    flat = min((float(t) for t in trials), key=lambda t: float(np.mean(np.log(measure_constant(t)))))
     every = recipe.watched
     ends = [k for k in range(1, settings.horizon + 1) if k % every == 0 or k == settings.horizon]
-    means = [tuple(d[k - 1] for k in ends) for d in (distances, descend(lambda g, e: flat)[1])]
-    comparison = Comparison(tuple(ends), *means, measure="root mean square distance")
+    constant = measure_constant(flat)
+    comparison = Comparison(
+        steps=tuple(ends),
+        schedule=tuple(distances[k - 1] for k in ends),
+        constant=tuple(constant[k - 1] for k in ends),
+        measure="root mean square distance",
+    )
     # A step of zero is not admissible, and there is nothing left to step for.
     count = next((k for k, t in enumerate(steps) if t <= 0), len(steps))
-    lasting = min((h.default, flat), key=lambda t: descend(lambda g, e: t, z)[1][-1])
+    lasting = min((h.default, flat), key=lambda t: measure_constant(t, z)[-1])
     schedule = Schedule(
         {h.name: steps[:count]}, {h.name: lasting}, warm=found.start is not None, blocks=_watched([1] * count, recipe)
     )
-    return schedule, Schedule({}, {h.name: flat}), comparison, "the exact schedule, one step at a time"
+    return Choice(schedule, Schedule({}, {h.name: flat}), comparison, "the exact schedule, one step at a time")
