@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .._util import storage
 from .._util.hashing import content_hash
 from .._util.plain import make_plain
-from ..data.tables import pyarrow
+from ..data.tables import import_pyarrow
 from ..errors import FileFormatError
 from .tally import Tally, add_tallies
 
@@ -30,7 +30,7 @@ class PartFolder:
     """The parts of a run; `sink` is the .parquet file that they are joined to, or the folder that they stay in."""
 
     def __init__(self, sink: Path, settings: Mapping[str, object]):
-        pyarrow()
+        import_pyarrow()
         self.sink = sink
         self.settings = make_plain(settings)
         self.settings_hash = content_hash(json.dumps(self.settings, sort_keys=True))
@@ -179,7 +179,7 @@ def _note(table: "pa.Table", note: Mapping[str, object]) -> "pa.Table":
 
 def _read_footer(path: Path) -> storage.JsonObject | None:
     """Return the note in the footer of a file; None where there is no such file, or it is not whole."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     import pyarrow.parquet as pq
 
     try:
@@ -191,7 +191,7 @@ def _read_footer(path: Path) -> storage.JsonObject | None:
 
 def _serialize(table: "pa.Table") -> bytes:
     """Return a table as a Parquet file of one row group."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     import pyarrow.parquet as pq
 
     buffer = pa.BufferOutputStream()
@@ -201,5 +201,5 @@ def _serialize(table: "pa.Table") -> bytes:
 
 def _options(table: "pa.Table") -> dict[str, list[str]]:
     """Return how columns are written: text by a dictionary, numbers as they are, because theirs would gain nothing."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     return {"use_dictionary": [field.name for field in table.schema if pa.types.is_string(field.type)]}

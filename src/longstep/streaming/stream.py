@@ -14,7 +14,7 @@ from .._util.nearest import suggest
 from .._util.progress import Bar
 from .._util.version import __version__
 from ..data.columns import Columns
-from ..data.tables import check_variables, make_arrow, solution_columns
+from ..data.tables import check_variables, make_arrow, make_solution_columns
 from ..engine.budget import Budget, check_tolerances
 from ..engine.solution import Solution
 from ..errors import FileFormatError, SamplesError
@@ -95,7 +95,7 @@ class Work:
 
     def columns(self, solution: Solution) -> dict[str, np.ndarray]:
         """Return the columns of the table of results."""
-        return solution_columns(self.solver.family.layout, solution, self.variables, self.dtype)
+        return make_solution_columns(self.solver.family.layout, solution, self.variables, self.dtype)
 
 
 def stream(
