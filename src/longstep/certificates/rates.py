@@ -71,14 +71,16 @@ class _Courses:
         self.worst[0] = 1.0
 
     def follow(self, k: int, block: int, failures: int, safe: bool, p: np.ndarray, previous: np.ndarray) -> None:
-        """Go on from block number `block`, which begins after k steps with p and, a step before, `previous`."""
+        """Follow all courses from a block on, which begins after k steps with p and, a step before, `previous`."""
         anchor = (p, previous)
         inside = block < len(self.lengths)
         end = self.steps
         if inside:
             end = k + self.lengths[block]
         for number in range(k, min(end, self.steps)):
-            theta = self.safe if safe and inside else self.schedule[number]
+            theta = self.schedule[number]
+            if safe and inside:
+                theta = self.safe
             step, momentum = read_step(theta)
             with np.errstate(over="ignore", invalid="ignore"):
                 p, previous = p - step * self.values * p + momentum * (p - previous), p
@@ -170,10 +172,12 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
     failed = [text for text, admitted in checks if not admitted]
     name = type(algorithm).__name__
     H = len(schedule)
+    before = "The"
+    if H:
+        before = f"Whatever happens before step {H}, the"
     if failed:
         sentence = f"The steady state of {name} need not converge: it is not true that {', '.join(failed)}."
     else:
-        before = f"Whatever happens before step {H}, the" if H else "The"
         where = f"on every instance with {algorithm.converges_on}"
         sentence = f"{before} steady state of {name} converges, in exact arithmetic, {where}."
     condition = ", ".join(text for text, _ in checks)

@@ -309,7 +309,9 @@ def _check_curves(
     values: ArrayLike, level: float, tolerances: ArrayLike | None, joint: int
 ) -> tuple[np.ndarray, np.ndarray]:
     values = _check_values(values, level)
-    tolerances = np.array(TOLERANCES if tolerances is None else tolerances, np.float64)
+    if tolerances is None:
+        tolerances = TOLERANCES
+    tolerances = np.array(tolerances, np.float64)
     if tolerances.ndim != 1 or not tolerances.size or not np.isfinite(tolerances).all() or (tolerances <= 0).any():
         raise ValueError("tolerances must be a vector of positive numbers")
     if (np.diff(tolerances) <= 0).any():
