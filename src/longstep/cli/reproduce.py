@@ -77,7 +77,9 @@ def reproduce(
             progress=output.progress,
         )
         found: list[Reproduced] = []
-        names = NAMES if experiment is Name.ALL else [experiment.value]
+        names = NAMES
+        if experiment is not Name.ALL:
+            names = (experiment.value,)
         for name in names:
             done = reproduce(name, out, options, say=output.say)
             found.append(done)
