@@ -64,7 +64,7 @@ class PartFolder:
     def write(self, number: int, key: str, table: "pa.Table", tally: Tally) -> None:
         """Write a part; a reader sees all of it or nothing."""
         with self._keep_parts():
-            payload = _serialize(_note(table, {"key": key, "tally": tally.to_json()}))
+            payload = _serialize(_attach_note(table, {"key": key, "tally": tally.to_json()}))
             try:
                 storage.write_bytes(self.locate(number), payload)
             except FileNotFoundError:
@@ -125,9 +125,9 @@ class PartFolder:
                     part = pq.read_table(self.locate(number))
                     if json.loads(part.schema.metadata[_FOOTER])["key"] != key:
                         raise FileFormatError(f"{self.locate(number)} has changed while it was joined: run it again")
-                    table = _note(part, note)
+                    table = _attach_note(part, note)
                     if writer is None:
-                        writer = pq.ParquetWriter(file, table.schema, **_options(table))
+                        writer = pq.ParquetWriter(file, table.schema, **_choose_encoding(table))
                     writer.write_table(table, row_group_size=max(len(table), 1))
             finally:
                 if writer is not None:
@@ -172,7 +172,7 @@ def _compare(found: Mapping[str, object], wanted: Mapping[str, object]) -> str:
     return ", ".join(f"{name}: {found.get(name)} there, {wanted.get(name)} here" for name in names)
 
 
-def _note(table: "pa.Table", note: Mapping[str, object]) -> "pa.Table":
+def _attach_note(table: "pa.Table", note: Mapping[str, object]) -> "pa.Table":
     """Return a table whose footer holds a note."""
     return table.replace_schema_metadata({_FOOTER: json.dumps(note, sort_keys=True).encode()})
 
@@ -195,11 +195,11 @@ def _serialize(table: "pa.Table") -> bytes:
     import pyarrow.parquet as pq
 
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, row_group_size=max(len(table), 1), **_options(table))
+    pq.write_table(table, buffer, row_group_size=max(len(table), 1), **_choose_encoding(table))
     return buffer.getvalue().to_pybytes()
 
 
-def _options(table: "pa.Table") -> dict[str, list[str]]:
+def _choose_encoding(table: "pa.Table") -> dict[str, list[str]]:
     """Return how columns are written: text by a dictionary, numbers as they are, because theirs would gain nothing."""
     pa = import_pyarrow()
     return {"use_dictionary": [field.name for field in table.schema if pa.types.is_string(field.type)]}
