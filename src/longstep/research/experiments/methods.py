@@ -32,8 +32,9 @@ from ...solver import Solver
 from ...training.record import Training
 from ..baselines import classical
 from ..baselines.l2ws import l2ws
-from ..baselines.learned_metric import LearnedMetric, Metric, learned_metric
-from ..baselines.networks import features, outputs
+from ..baselines.learned_metric import LearnedMetric, learned_metric
+from ..baselines.metric import Metric
+from ..baselines.networks import compute_outputs, make_features
 from ..baselines.packages import osqp_package, scs_package
 from ..baselines.warm_starts import Started, nearest_neighbour
 
@@ -216,7 +217,7 @@ def _(method: Started, parameters: PyTree, count: int) -> Float[np.ndarray, "N n
 
 @find_points.register
 def _(method: LearnedMetric, parameters: PyTree, count: int) -> Float[np.ndarray, "N n"]:
-    inputs = method.standard(features(method.family, parameters))
+    inputs = method.standard(make_features(method.family, parameters))
     encoded = method.family.encode(parameters)
     return np.asarray(_run_in_metrics(method.metric, method.network, inputs, encoded, count))
 
@@ -229,9 +230,9 @@ def _run_in_metrics(
 
     def one(i: jax.Array, nu: jax.Array) -> jax.Array:
         instance = metric.family.take(instances, i)
-        problem = metric.problem(nu, instance)
+        problem = metric.make_problem(nu, instance)
         begin = metric.algorithm.init(metric.family, instance, None)
         state = steps(problem, begin, count, 0, lambda state: ())[0]
         return metric.algorithm.extract(metric.family, instance, state).x
 
-    return jax.vmap(one)(jnp.arange(len(inputs)), outputs(network, inputs))
+    return jax.vmap(one)(jnp.arange(len(inputs)), compute_outputs(network, inputs))

@@ -14,7 +14,7 @@ from ...families.base import Family
 from ...families.conic import Conic
 from ...families.quadratic_program import QP
 from ...report.tables import Column, Table, comparison
-from ..baselines.networks import features
+from ..baselines.networks import make_features
 from .experiment import Experiment, Result
 
 
@@ -137,7 +137,7 @@ def weights_table(experiment: Experiment, results: Iterable[Result]) -> Table:
     """Return a table of how many numbers the schedule, the networks and a linear map to a start have."""
     family = experiment.family
     first = experiment.data.train.select([0]).parameters
-    d = features(family, first).shape[1]
+    d = make_features(family, first).shape[1]
     schedule = experiment.main().schedule
     rows: list[tuple[str, object, object]] = [
         ("parameter size d", d, None),
