@@ -33,7 +33,7 @@ from .drawing import (
     label_ends,
     label_measure,
 )
-from .style import COLOURS, GREY, Entry, add_legend, make_canvas, use_style
+from .style import COLOURS, GREY, LegendEntry, add_legend, make_canvas, use_style
 from .tables import check_comparable, count_instances
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def convergence(
         axis.set(xlabel=ITERATIONS, ylabel=_break_lines(label_measure(evaluations[0]), figure))
         axis.set_title(textwrap.fill(title, int((width - 0.8) / 0.068)))
         lines = draw_means(axis, evaluations, chosen)
-        entries: list[Entry] = []
+        entries: list[LegendEntry] = []
         if levels:
             entries.append(draw_band(axis, edges, levels, chosen))
         if certificate is not None:
