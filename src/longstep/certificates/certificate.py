@@ -36,7 +36,7 @@ from .document import (
     read_texts,
     read_whole,
 )
-from .rates import says_the_same, steady_state_statement
+from .rates import says_the_same, state_convergence
 from .sample import BoundMethod, required_samples
 
 ValueT = TypeVar("ValueT")
@@ -270,7 +270,7 @@ def certify(
         distinct=distinct,
         split=validation.name,
         method=method.name,
-        convergence=_state_convergence(method),
+        convergence=_describe_convergence(method),
         method_hash=evaluation.method_hash,
         data_hash=evaluation.data_hash,
         versions=evaluation.versions,
@@ -295,10 +295,10 @@ def _read_exact_claim(value: object) -> ExactClaim:
     return ExactClaim.of(read_object(value))
 
 
-def _state_convergence(method: Method) -> str | None:
+def _describe_convergence(method: Method) -> str | None:
     if not isinstance(method, Solver):
         return None
-    statement = steady_state_statement(method.algorithm, method.family, method.schedule)
+    statement = state_convergence(method.algorithm, method.family, method.schedule)
     if not statement.holds:
         return None
     return statement.sentence

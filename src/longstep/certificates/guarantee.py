@@ -26,7 +26,7 @@ from .document import (
 )
 from .gradient_steps import is_gradient_schedule
 from .performance import worst_case
-from .rates import SteadyStateStatement, guarded_rate, says_the_same, steady_state_statement, worst_case_rate
+from .rates import SteadyStateStatement, guarded_rate, says_the_same, state_convergence, worst_case_rate
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Guarantee(Document):
                 "differ from those of the one given"
             )
         found = guarantee(solver, self.iterations, worst_cases=bool(self.worst))
-        if not _same_statements(self.convergence, found.convergence):
+        if not _agree(self.convergence, found.convergence):
             raise CertificateError(f"it says: {self.convergence}\nfound was: {found.convergence}")
         for name, tolerance in (("rates", 1e-9), ("unguarded", 1e-9), ("worst", 1e-3)):
             if name == "rates" and self.unguarded and not self.rates:
@@ -123,7 +123,7 @@ class Guarantee(Document):
         return found
 
 
-def _same_statements(stated: SteadyStateStatement, found: SteadyStateStatement) -> bool:
+def _agree(stated: SteadyStateStatement, found: SteadyStateStatement) -> bool:
     texts = [(stated.sentence, found.sentence), (stated.theorem, found.theorem)]
     checked = (stated.holds, stated.condition) == (found.holds, found.condition)
     return checked and all(says_the_same(*pair) for pair in texts)
@@ -167,7 +167,7 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
                 f"{type(algorithm).__name__}"
             )
         worst = tuple(worst_case(algorithm, schedule, k, L=L, mu=mu) for k in counts)
-    statement = steady_state_statement(algorithm, family, schedule)
+    statement = state_convergence(algorithm, family, schedule)
     return Guarantee(
         convergence=statement,
         iterations=counts,

@@ -147,7 +147,7 @@ class SteadyStateStatement:
         return f"{self.sentence} Checked: {self.condition}. {self.theorem}"
 
 
-def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Schedule) -> SteadyStateStatement:
+def state_convergence(algorithm: Algorithm, family: Family, schedule: Schedule) -> SteadyStateStatement:
     """Return that the steady state converges on every instance that can be solved, whatever the steps before it.
 
     Checks each hyperparameter of the steady state against the range that the algorithm declares for this family,
@@ -155,7 +155,7 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
 
     >>> from longstep import GradientDescent, chebyshev
     >>> family, schedule = Quadratic(np.diag([1.0, 4.0])), chebyshev(4.0, 1.0, 3)
-    >>> steady_state_statement(GradientDescent(), family, schedule).condition
+    >>> state_convergence(GradientDescent(), family, schedule).condition
     '0 < step = 0.4 < 0.5'
     """
     algorithm.check_family(family)
