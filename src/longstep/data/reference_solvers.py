@@ -80,11 +80,11 @@ def _use_float64(work: Callable[Arguments, Optima]) -> Callable[Arguments, Optim
 
     # The switch is local to the thread that does the work.
     @functools.wraps(work)
-    def widened(*arguments: Arguments.args, **named: Arguments.kwargs) -> Optima:
+    def work_in_float64(*arguments: Arguments.args, **named: Arguments.kwargs) -> Optima:
         with jax.enable_x64(True):
             return work(*arguments, **named)
 
-    return widened
+    return work_in_float64
 
 
 def _solve_qps(P: sp.csc_array, A: sp.csc_array, data: dict[str, np.ndarray], first: int, accuracy: float) -> Optima:

@@ -104,7 +104,7 @@ def _compute(
 
     work, place = make_worker(family)
 
-    def arguments(start: int, end: int) -> tuple[PyTree, int, float]:
+    def make_arguments(start: int, end: int) -> tuple[PyTree, int, float]:
         return place(family.select(parameters, np.arange(start, end))), start, accuracy
 
     # What runs JAX stays in this process, whose precision switch it needs; the rest may run anywhere.
@@ -115,11 +115,11 @@ def _compute(
     if isinstance(backend, joblib.parallel.BACKENDS[joblib.parallel.DEFAULT_BACKEND]):
         # The first tells whether the others are worth processes of their own.
         begin = perf_counter()
-        yield work(*arguments(*ranges[0]))
+        yield work(*make_arguments(*ranges[0]))
         if (perf_counter() - begin) * (len(ranges) - 1) < _WORTH:
             jobs = 1
         ranges = ranges[1:]
-    tasks = (joblib.delayed(work)(*arguments(*r)) for r in ranges)
+    tasks = (joblib.delayed(work)(*make_arguments(*r)) for r in ranges)
     if len(ranges) <= 1:
         jobs = 1
     if jobs == 1 or getattr(backend, "supports_return_generator", False):

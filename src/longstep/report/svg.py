@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .._util.text import count_text
+from .._util.text import count_text, error_text
 from .markup import Markup, join, tag
 
 Kind: TypeAlias = Literal["log", "lin"]
@@ -131,8 +131,7 @@ def show_number(value: float) -> str:
         if abs(value) >= 1000:
             return count_text(value)
         return f"{value:,.4g}"
-    mantissa, exponent = f"{value:.0e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
+    return error_text(value, 1)
 
 
 def _choose_powers(low: float, high: float) -> list[float]:
