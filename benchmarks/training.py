@@ -113,7 +113,7 @@ def report_of(name, quick):
         return Report("quadcopter MPC", data, metric="residual_max")
     if name == "kalman":
         p = kalman.Kalman()
-        windows = p.splits({"train": 2, "test": 3 if quick else 10}, seed=drawn["seed"])
+        windows = p.draw_splits({"train": 2, "test": 3 if quick else 10}, seed=drawn["seed"])
         # Neighbouring windows are alike: train on windows in random order.
         order = np.random.default_rng(0).permutation(len(windows["train"]))
         parts = {"train": windows["train"].measurements[order], "test": windows["test"].measurements}

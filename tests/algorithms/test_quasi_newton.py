@@ -9,7 +9,7 @@ import longstep as ls
 from longstep._util import storage
 from longstep.algorithms.quasi_newton import Pairs, QuasiNewton
 from longstep.certificates.performance import worst_case
-from longstep.certificates.rates import steady_state_statement
+from longstep.certificates.rates import state_convergence
 from longstep.learning import list_forms
 from longstep.research.baselines.momentum import Nesterov
 
@@ -93,7 +93,7 @@ def test_steps_that_are_not_taken_leave_the_point():
 
 def test_the_guarantee_says_what_is_true():
     held = ls.Schedule({}, {"step": 1.0, "scale": 1.0})
-    statement = steady_state_statement(QuasiNewton(), CASE.family, held)
+    statement = state_convergence(QuasiNewton(), CASE.family, held)
     assert statement.holds
     assert "on every instance with a nonempty, bounded set of optima" in statement.sentence
     assert statement.condition == "0 < step = 1 < 2, scale = 1 > 0"

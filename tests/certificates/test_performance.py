@@ -326,13 +326,13 @@ def test_curve():
 
 
 def test_nothing_is_claimed_that_is_not_proved(monkeypatch):
-    seen, bound = [], performance._Program.bound
+    seen, bound = [], performance._Program.prove_bound
 
     def spy(program, multipliers):
         seen.append((program, multipliers))
         return bound(program, multipliers)
 
-    monkeypatch.setattr(performance._Program, "bound", spy)
+    monkeypatch.setattr(performance._Program, "prove_bound", spy)
     estimation = performance._Estimation(0.0, 5)
     found = estimation.solve(*estimate_gradient_steps(estimation, [{"step": 1.0}])["objective"]())
     assert 1 / 6 - 1e-6 < found.lower < 1 / 6 + 1e-9
@@ -354,7 +354,7 @@ class FailingSolver:
 
 def test_what_is_not_proved_is_an_error(monkeypatch):
     for place, name, broken in (
-        (performance._Program, "bound", lambda *_: np.inf),
+        (performance._Program, "prove_bound", lambda *_: np.inf),
         (clarabel, "DefaultSolver", FailingSolver),
     ):
         with monkeypatch.context() as patch:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 import longstep as ls
-from longstep.certificates.rates import interval_rate, steady_state_statement, worst_case_rate
+from longstep.certificates.rates import interval_rate, state_convergence, worst_case_rate
 from longstep.schedules.schedule import check_schedule, constant
 
 from ..helpers import CASES
@@ -108,9 +108,9 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="mu"):
         interval_rate(1.0, 2.0, ls.Schedule({}, {"step": 1.0}), 3)
     with pytest.raises(ValueError, match="has the hyperparameters step"):
-        steady_state_statement(ls.GradientDescent(), family, osqp)
+        state_convergence(ls.GradientDescent(), family, osqp)
     with pytest.raises(TypeError, match="Composite"):
-        steady_state_statement(ls.ProximalGradient(), family, ls.Schedule({}, {"step": 1.0}))
+        state_convergence(ls.ProximalGradient(), family, ls.Schedule({}, {"step": 1.0}))
 
 
 # The steady state.
@@ -119,7 +119,7 @@ def test_bad_input_is_refused():
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_defaults_converge_and_values_outside_need_not(case):
     schedule = constant(case.hyperparameters)
-    statement = steady_state_statement(case.algorithm, case.family, schedule)
+    statement = state_convergence(case.algorithm, case.family, schedule)
     assert statement.holds
     assert "converges" in statement.sentence
     assert type(case.algorithm).__name__ in statement.sentence
@@ -129,7 +129,7 @@ def test_defaults_converge_and_values_outside_need_not(case):
         assert f"{h.name} = {h.default:.6g}" in statement.condition
         for outside in (-0.1, 1e9) if h.name in ("alpha", "step", "momentum") else (-0.1, 0.0):
             wrong = ls.Schedule({}, {**schedule.steady, h.name: outside})
-            statement = steady_state_statement(case.algorithm, case.family, wrong)
+            statement = state_convergence(case.algorithm, case.family, wrong)
             assert not statement.holds
             assert f"need not converge: it is not true that {_condition(statement, h.name)}." in statement.sentence
 
@@ -140,16 +140,16 @@ def _condition(statement, name):
 
 def test_the_condition_is_the_theorems():
     family = ls.Quadratic(np.diag([1.0, 4.0]))
-    statement = steady_state_statement(ls.HeavyBall(), family, ls.Schedule({}, {"step": 0.31, "momentum": 0.0}))
+    statement = state_convergence(ls.HeavyBall(), family, ls.Schedule({}, {"step": 0.31, "momentum": 0.0}))
     assert statement.condition == "0 < step = 0.31 < 0.5, momentum = 0 in {0}"
     assert "(0, 2/L), here L = 4" in statement.theorem
     # Inside the theorem's open interval, though not inside the trainer's margin; and at its end.
     close, end = ls.Schedule({"step": [9.0]}, {"step": 0.49999}), ls.Schedule({}, {"step": 0.5})
     with pytest.raises(ValueError, match="outside"):
         check_schedule(close, ls.GradientDescent().hyperparameters(family), "gradient descent")
-    statement = steady_state_statement(ls.GradientDescent(), family, close)
+    statement = state_convergence(ls.GradientDescent(), family, close)
     assert statement.holds
     assert statement.sentence.startswith(
         "Whatever happens before step 1, the steady state of GradientDescent converges"
     )
-    assert not steady_state_statement(ls.GradientDescent(), family, end).holds
+    assert not state_convergence(ls.GradientDescent(), family, end).holds

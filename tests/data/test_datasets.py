@@ -159,7 +159,7 @@ def test_cache_is_used_and_survives_damage(tmp_path, monkeypatch):
     files = sorted((tmp_path / "references").iterdir())
     assert len(files) == 3
     calls = []
-    monkeypatch.setattr(reference, "qp_optimum", lambda *a: calls.append(1) or optima.qp_optimum(*a))
+    monkeypatch.setattr(reference, "solve_qp", lambda *a: calls.append(1) or optima.solve_qp(*a))
     again = ls.solve_references(family, X, cache=tmp_path, **QUIET)
     assert not calls
     np.testing.assert_array_equal(first.x, again.x)
@@ -181,9 +181,9 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
         calls.append(1)
         if len(calls) == 20:
             raise KeyboardInterrupt
-        return optima.qp_optimum(*arguments)
+        return optima.solve_qp(*arguments)
 
-    monkeypatch.setattr(reference, "qp_optimum", interrupted)
+    monkeypatch.setattr(reference, "solve_qp", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ls.solve_references(family, X, cache=tmp_path, **QUIET)
     done = ls.solve_references(family, X, cache=tmp_path, **QUIET)

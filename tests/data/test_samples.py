@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import longstep as ls
 from longstep.cvxpy import from_cvxpy
 from longstep.data.samples import read_samples
-from longstep.data.tables import solution_columns, variable_columns, write_solutions, write_table
+from longstep.data.tables import make_solution_columns, make_variable_columns, write_solutions, write_table
 from longstep.errors import SamplesError
 from longstep.families.names import Block, Layout
 
@@ -268,7 +268,7 @@ def test_two_entries_with_one_name(tmp_path):
     )
     both = Layout([], [Block("a", np.array([0])), Block("a[0]", np.array(1))])
     with pytest.raises(ValueError, match=r"two entries of the variables are called 'a\[0\]'"):
-        variable_columns(both, solution(np.zeros((1, 2))))
+        make_variable_columns(both, solution(np.zeros((1, 2))))
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=8))
@@ -480,7 +480,7 @@ def test_columns_of_a_solution():
     x = np.random.default_rng(3).normal(size=(3, 8))
     x[:, 7] = [-1e-9, 1.0, 2.0]
     batch = solution(x, np.array([1, 2, 4]))
-    columns = variable_columns(layout, batch)
+    columns = make_variable_columns(layout, batch)
     assert list(columns) == [
         "u[0,0]",
         "u[0,1]",
@@ -494,21 +494,21 @@ def test_columns_of_a_solution():
     ]
     np.testing.assert_array_equal(np.stack(list(columns.values()), 1)[:, :8], x[:, [0, 2, 1, 3, 4, 5, 5, 6]])
     np.testing.assert_array_equal(columns["objective"], [0.0, 1.0, 2.0])
-    found = solution_columns(layout, batch)
+    found = make_solution_columns(layout, batch)
     kept = ["status", "iterations", "objective", "primal_residual", "dual_residual", "safeguarded"]
     assert list(found) == [*kept, *list(columns)[:-1], "variable.objective"]
     assert found["status"].tolist() == ["solved", "iteration limit", "primal infeasible"]
-    one = solution_columns(layout, batch[1])
+    one = make_solution_columns(layout, batch[1])
     assert {name: column.tolist() for name, column in one.items()} == {n: c[1:2].tolist() for n, c in found.items()}
 
 
 def test_outside_is_a_column_where_it_is_known():
     layout = Layout(PAIR.parameters.values(), [Block("u", np.array([0]))])
     batch, flags = solution(np.zeros((2, 1))), np.array([True, False])
-    assert "outside" not in solution_columns(layout, batch)
+    assert "outside" not in make_solution_columns(layout, batch)
     object.__setattr__(batch, "outside", flags)
-    assert list(solution_columns(layout, batch))[-2:] == ["outside", "u[0]"]
-    assert solution_columns(layout, batch)["outside"].tolist() == [True, False]
+    assert list(make_solution_columns(layout, batch))[-2:] == ["outside", "u[0]"]
+    assert make_solution_columns(layout, batch)["outside"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -35,7 +35,7 @@ from ..helpers import Case, case_of, random_qp
 
 def conic_case():
     problem = kalman.Kalman(horizon=4, length=7)
-    return Case("scs", ls.SCS(), problem.family, problem.windows(np.random.default_rng(0), 1).measurements)
+    return Case("scs", ls.SCS(), problem.family, problem.draw_windows(np.random.default_rng(0), 1).measurements)
 
 
 SMOOTH, LASSO = case_of(ls.GradientDescent, ls.Smooth), case_of(ls.ProximalGradient)

@@ -6,19 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, TypeGuard, TypeVar, get_args
 
-import numpy as np
 from typing_extensions import override
 
 from .._util.plain import Json
 from .._util.text import above, percent, tolerance_text
 from ..data.dataset import Split
 from ..engine.finish import ACCURACY
-from ..engine.finisher import finishes_by_sets
-from ..evaluation.evaluate import Metric, evaluate, trained_instances
+from ..evaluation.evaluate import Metric, evaluate
 from ..evaluation.method import Method
-from ..export_c import CompiledSolver
 from ..solver import Solver
-from ..training.finish import first_try
+from .claiming import (
+    check_counts,
+    check_tolerances,
+    check_validation,
+    claim_exactness,
+    claim_fractions,
+    claim_quantiles,
+    find_finishing,
+)
 from .claims import Claim, ExactClaim
 from .document import (
     CertificateError,
@@ -31,16 +36,10 @@ from .document import (
     read_texts,
     read_whole,
 )
-from .rates import says_the_same, steady_state_statement
-from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, required_samples, success_lower
+from .rates import says_the_same, state_convergence
+from .sample import BoundMethod, required_samples
 
 ValueT = TypeVar("ValueT")
-# Splits that something was chosen on, or that are kept to check certificates with.
-_REFUSED = {
-    "train": "schedules are learned on it",
-    "selection": "schedules are chosen on it",
-    "test": "it is kept to check certificates with",
-}
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,9 @@ class Certificate(Document):
         if self.exact is not None:
             lines.append(self.exact_sentence(self.exact))
         lines += [self.sentence(claim) for claim in self.claims]
-        together = " The claims hold together." if len(lines) > 1 else ""
+        together = ""
+        if len(lines) > 1:
+            together = " The claims hold together."
         lines.append(
             f"It is assumed that these instances, and those it is applied to, are drawn independently from one "
             f"distribution.{together}"
@@ -157,7 +158,7 @@ class Certificate(Document):
     def verify(
         self, method: Method, validation: Split, *, metric: Metric | None = None, progress: bool = False
     ) -> "Certificate":
-        """Run it all again and return the certificate found; raises a `CertificateError` where anything differs.
+        """Run it all again and return the certificate found; raise a `CertificateError` where anything differs.
 
         `metric` is needed where it was a function of the user. Another version of the code is a warning.
         """
@@ -179,6 +180,8 @@ class Certificate(Document):
             iterations = _drop_repeated(iterations)
             tolerances = _drop_repeated(c.tolerance for c in self.claims)
             level = 0.975
+        if metric is None:
+            metric = self.metric
         found = certify(
             method,
             validation,
@@ -187,7 +190,7 @@ class Certificate(Document):
             level=level,
             confidence=self.confidence,
             bound=self.bound,
-            metric=self.metric if metric is None else metric,
+            metric=metric,
             progress=progress,
         )
         if changed := [k for k, v in self.versions.items() if found.versions.get(k) != v]:
@@ -234,35 +237,27 @@ def certify(
     >>> print(certificate.sentence(certificate.claims[0]))  # doctest: +ELLIPSIS
     After 5 iterations f − f* is below 0.001 on at least 97.7% of instances, with confidence 0.99, established on ...
     """
-    counts = _check_counts(iterations)
-    tolerances = _check_tolerances(tolerance)
+    counts = check_counts(iterations)
+    tolerances = check_tolerances(tolerance)
     if not 0 < confidence < 1:
         raise CertificateError(f"confidence must lie in (0, 1), got {confidence}")
-    distinct = _check_validation(method, validation)
+    distinct = check_validation(method, validation)
     evaluation = evaluate(method, validation, max(counts), metric=metric, timed=False, progress=progress)
     values = evaluation.values[:, counts]
-    N = len(evaluation)
     # The claims about numbers of steps share the risk, and with them the one about the finish.
     parts = len(counts) * len(tolerances or [0])
     risk = 1 - confidence
     exact = None
-    if (finishing := _find_finishing(method)) is not None:
+    if (finishing := find_finishing(method)) is not None:
         risk = (1 - confidence) * (parts / (parts + 1))
-        exact = _claim_exactness(finishing, validation, level, 1 - confidence - risk)
+        exact = claim_exactness(finishing, validation, level, 1 - confidence - risk)
+    lower: tuple[float, ...] = ()
+    claimed_level = None
     if tolerances is None:
-        uppers, lowers = _bound_quantiles(values, level, risk, bound)
-        claims = tuple(
-            Claim(k, float(t), level, int(np.sum(~(column < t))))
-            for k, t, column in zip(counts, uppers, values.T, strict=True)
-        )
-        lower = tuple(float(v) for v in lowers)
+        claims, lower = claim_quantiles(counts, values, level, risk, bound)
         claimed_level = level
     else:
-        delta = risk / parts
-        violations = {(k, t): int(np.sum(~(v < t))) for k, v in zip(counts, values.T, strict=True) for t in tolerances}
-        claims = tuple(Claim(k, t, float(success_lower(v, N, delta, bound)), v) for (k, t), v in violations.items())
-        lower = ()
-        claimed_level = None
+        claims = claim_fractions(counts, values, tolerances, risk, bound)
     return Certificate(
         metric=evaluation.metric,
         measure=evaluation.measure,
@@ -271,11 +266,11 @@ def certify(
         level=claimed_level,
         confidence=confidence,
         bound=bound,
-        instances=N,
+        instances=len(evaluation),
         distinct=distinct,
         split=validation.name,
         method=method.name,
-        convergence=_state_convergence(method),
+        convergence=_describe_convergence(method),
         method_hash=evaluation.method_hash,
         data_hash=evaluation.data_hash,
         versions=evaluation.versions,
@@ -285,27 +280,7 @@ def certify(
 
 def has_exact_claim(method: Method) -> bool:
     """Tell whether a method has a finish by active sets, about which something is claimed."""
-    return _find_finishing(method) is not None
-
-
-def _find_finishing(method: Method) -> Solver | CompiledSolver | None:
-    """Return the method where it is a solver that finishes by active sets."""
-    if not isinstance(method, Solver | CompiledSolver) or not finishes_by_sets(method.family):
-        return None
-    return None if method.finish is None else method
-
-
-def _claim_exactness(method: Solver | CompiledSolver, validation: Split, level: float, risk: float) -> ExactClaim:
-    """Return how many changes make `level` of all instances exact, but with probability `risk`."""
-    found = first_try(method, validation.parameters)
-    changes = np.where(found.exact, found.changes, np.inf)
-    upper = quantile_bounds(changes[:, None], level, risk)[0][0]
-    steps = int(method.finish or 0)
-    if math.isfinite(upper):
-        bound = math.floor(upper)
-        return ExactClaim(steps, bound, level, int(np.sum(changes > bound)))
-    # Where nothing can be claimed, violations are those that are not exact.
-    return ExactClaim(steps, math.inf, level, int(np.sum(np.isinf(changes))))
+    return find_finishing(method) is not None
 
 
 def _is_bound_method(value: object) -> TypeGuard[BoundMethod]:
@@ -320,40 +295,10 @@ def _read_exact_claim(value: object) -> ExactClaim:
     return ExactClaim.of(read_object(value))
 
 
-def _bound_quantiles(
-    values: np.ndarray, level: float, risk: float, bound: BoundMethod
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return upper and lower bounds at all counts, which fail together with probability at most `risk`."""
-    counts = values.shape[1]
-    if bound == "exact":
-        return quantile_bounds(values, level, risk / (2 * counts))
-    curves = quantile_curves(values, level, risk / (2 * TOLERANCES.size), joint=counts, method=bound)
-    return curves.upper, curves.lower
-
-
-def _check_validation(method: Method, validation: Split) -> int:
-    """Return the number of distinct instances; refuse those that the method was made with."""
-    if not isinstance(validation, Split):
-        raise TypeError(f"validation instances come as a Split, such as dataset.validation, got {validation!r}")
-    if validation.name in _REFUSED:
-        raise CertificateError(
-            f"the split {validation.name!r} cannot be used for validation: {_REFUSED[validation.name]}. "
-            "Draw instances for a split 'validation'"
-        )
-    if overlap := trained_instances(method, validation):
-        raise CertificateError(
-            f"{len(overlap)} of the {len(validation)} validation instances were used in training (the first is number "
-            f"{overlap[0]}): a certificate needs unseen ones. Draw others. To leave out just these would not do: what "
-            "is left is no sample of the distribution. If they are independent draws of one that repeats itself, say "
-            "Dataset.from_parameters(…, iid=True)"
-        )
-    return len(set(validation.instance_hashes()))
-
-
-def _state_convergence(method: Method) -> str | None:
+def _describe_convergence(method: Method) -> str | None:
     if not isinstance(method, Solver):
         return None
-    statement = steady_state_statement(method.algorithm, method.family, method.schedule)
+    statement = state_convergence(method.algorithm, method.family, method.schedule)
     if not statement.holds:
         return None
     return statement.sentence
@@ -389,20 +334,3 @@ def least_validation(counts: int, level: float = 0.975, confidence: float = 0.99
     With a finish it bounds the number of changes too.
     """
     return required_samples(level, 1 - (1 - confidence) / (2 * (counts + finish)))
-
-
-def _check_counts(iterations: "int | Iterable[int]") -> list[int]:
-    chosen = [iterations] if isinstance(iterations, int | np.integer) else list(iterations)
-    counts = [int(k) for k in chosen]
-    if not counts or min(counts) < 0 or len(set(counts)) < len(counts):
-        raise CertificateError(f"iterations must be one or several different numbers ≥ 0, got {iterations}")
-    return counts
-
-
-def _check_tolerances(tolerance: "float | Iterable[float] | None") -> list[float] | None:
-    if tolerance is None:
-        return None
-    values = [float(t) for t in np.atleast_1d(np.asarray(tolerance, np.float64))]
-    if not values or not all(0 < t < math.inf for t in values) or len(set(values)) < len(values):
-        raise CertificateError(f"tolerances must be one or several different positive numbers, got {tolerance}")
-    return values

@@ -18,7 +18,9 @@ ReadT = TypeVar("ReadT")
 
 def read_optional(value: object, read: Callable[[object], ReadT]) -> ReadT | None:
     """Return what `read` makes of a value, None of None."""
-    return None if value is None else read(value)
+    if value is None:
+        return None
+    return read(value)
 
 
 def read_list(value: object) -> Sequence[object]:
@@ -91,7 +93,9 @@ class Document(ABC):
             raise CertificateError(f"this is not a {cls.kind} of longstep, but a {type(document).__name__}")
         fields = dict(document)
         if (found := fields.pop("longstep", None)) != cls.kind:
-            other = f", but a {found}" if found else ""
+            other = ""
+            if found:
+                other = f", but a {found}"
             raise CertificateError(f"this is not a {cls.kind} of longstep{other}")
         version = fields.pop("version", 0)
         if not isinstance(version, int) or version > _VERSION:
@@ -109,13 +113,13 @@ class Document(ABC):
             ) from None
 
     def save(self, path: "str | Path") -> None:
-        """Write JSON, atomically."""
+        """Write it as JSON, atomically."""
         text = json.dumps(self.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
         storage.write_bytes(Path(path), (text + "\n").encode())
 
     @classmethod
     def load(cls, path: "str | Path") -> Self:
-        """Read what `save` wrote."""
+        """Return the document that `save` wrote."""
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """What holds for every instance, whatever the distribution: convergence, and worst cases where they are known."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from .document import (
 )
 from .gradient_steps import is_gradient_schedule
 from .performance import worst_case
-from .rates import SteadyStateStatement, guarded_rate, says_the_same, steady_state_statement, worst_case_rate
+from .rates import SteadyStateStatement, guarded_rate, says_the_same, state_convergence, worst_case_rate
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class Guarantee(Document):
         if not self.rates:
             for k, alone in zip(self.iterations, self.unguarded, strict=False):
                 lines.append(f"After {k} {distance} {above(alone)} {start} on which the safeguard does not act.")
-        where = " on which the safeguard does not act" if self.safeguard else ""
+        where = ""
+        if self.safeguard:
+            where = " on which the safeguard does not act"
         for k, worst in zip(self.iterations, self.worst, strict=False):
             lines.append(
                 f"After {k} iterations f − f* is at most {above(worst)} times the squared distance of the start, for "
@@ -103,14 +105,14 @@ class Guarantee(Document):
         )
 
     def verify(self, solver: Solver) -> "Guarantee":
-        """Compute it all again; raises a `CertificateError` where anything differs."""
+        """Compute it all again and return the guarantee found; raise a `CertificateError` where anything differs."""
         if solver.content_hash() != self.method_hash:
             raise CertificateError(
                 f"the guarantee was made for another solver ({self.method}): family, algorithm, schedule or safeguard "
                 "differ from those of the one given"
             )
         found = guarantee(solver, self.iterations, worst_cases=bool(self.worst))
-        if not _same_statements(self.convergence, found.convergence):
+        if not _agree(self.convergence, found.convergence):
             raise CertificateError(f"it says: {self.convergence}\nfound was: {found.convergence}")
         for name, tolerance in (("rates", 1e-9), ("unguarded", 1e-9), ("worst", 1e-3)):
             if name == "rates" and self.unguarded and not self.rates:
@@ -121,7 +123,7 @@ class Guarantee(Document):
         return found
 
 
-def _same_statements(stated: SteadyStateStatement, found: SteadyStateStatement) -> bool:
+def _agree(stated: SteadyStateStatement, found: SteadyStateStatement) -> bool:
     texts = [(stated.sentence, found.sentence), (stated.theorem, found.theorem)]
     checked = (stated.holds, stated.condition) == (found.holds, found.condition)
     return checked and all(says_the_same(*pair) for pair in texts)
@@ -153,20 +155,10 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     if isinstance(family, Differentiable | Composite):
         L = float(family.lipschitz)
         mu = float(family.strong_convexity)
-    rates: tuple[float, ...] = ()
-    unguarded: tuple[float, ...] = ()
     safeguard = None
     if len(schedule):
         safeguard = solver.safeguard
-    # By what the algorithm says of its steps: others have hyperparameters of the same names.
-    plain = algorithm.own("closed_form") and is_gradient_schedule(schedule)
-    if counts and isinstance(family, Quadratic) and plain:
-        curve = worst_case_rate(family, schedule, max(counts))
-        unguarded = tuple(float(curve[k]) for k in counts)
-        rates = unguarded
-        if safeguard is not None:
-            curve = guarded_rate(family, schedule, max(counts), safeguard, algorithm.safe(family, schedule.steady))
-            rates = tuple(float(curve[k]) for k in counts)
+    rates, unguarded = _bound_rates(solver, counts, safeguard)
     worst: tuple[float, ...] = ()
     if worst_cases:
         if L is None or mu is None:
@@ -175,7 +167,7 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
                 f"{type(algorithm).__name__}"
             )
         worst = tuple(worst_case(algorithm, schedule, k, L=L, mu=mu) for k in counts)
-    statement = steady_state_statement(algorithm, family, schedule)
+    statement = state_convergence(algorithm, family, schedule)
     return Guarantee(
         convergence=statement,
         iterations=counts,
@@ -189,3 +181,22 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
         method_hash=solver.content_hash(),
         versions=versions(),
     )
+
+
+def _bound_rates(
+    solver: Solver, counts: Sequence[int], safeguard: str | None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the rates at these counts, whatever the safeguard does and where it does not act; none where unknown."""
+    family = solver.family
+    schedule = solver.schedule
+    algorithm = solver.algorithm
+    # By what the algorithm says of its steps: others have hyperparameters of the same names.
+    plain = algorithm.own("closed_form") and is_gradient_schedule(schedule)
+    if not (counts and isinstance(family, Quadratic) and plain):
+        return (), ()
+    curve = worst_case_rate(family, schedule, max(counts))
+    unguarded = tuple(float(curve[k]) for k in counts)
+    if safeguard is None:
+        return unguarded, unguarded
+    curve = guarded_rate(family, schedule, max(counts), safeguard, algorithm.safe(family, schedule.steady))
+    return tuple(float(curve[k]) for k in counts), unguarded

@@ -103,7 +103,9 @@ def _interpolate(points: _Points, mu: float, inverse: float, u: int, v: int) -> 
     """
     X, S, V = (np.zeros((len(points) + 1, size)) for size in (u, u, v))
     for k, (x, s, index) in enumerate(points):
-        X[k], S[k], V[k, index] = x[:u], s[:u], 1.0
+        X[k] = x[:u]
+        S[k] = s[:u]
+        V[k, index] = 1.0
     i, j = np.nonzero(~np.eye(len(X), dtype=bool))
     x = (X[i] - X[j])[:, None]
     s = (S[i] - S[j])[:, None]
@@ -134,9 +136,9 @@ class _Estimation:
         self.f = []
         self.g = []
         self.lengths = []
-        self.start = self.unknown()
+        self.start = self.add_unknown()
 
-    def unknown(self) -> _Vector:
+    def add_unknown(self) -> _Vector:
         """Return a new unknown vector."""
         self.lengths.append(self.length)
         return np.eye(self.capacity)[len(self.lengths) - 1]
@@ -148,18 +150,18 @@ class _Estimation:
 
     def gradient(self, z: _Vector) -> tuple[_Vector, int]:
         """Return ∇f(z) and the index of f(z)."""
-        found = self.unknown()
+        found = self.add_unknown()
         return found, self.evaluate(self.f, z, found)
 
     def proximal_step(self, y: _Vector, t: float) -> tuple[_Vector, int]:
         """Return z = prox_{tg}(y − t∇f(y)) and the index of g(z). Unknown is z: its subgradient often vanishes."""
         gradient, _ = self.gradient(y)
         self.length *= max(1.0, t - 1)
-        z = self.unknown()
+        z = self.add_unknown()
         return z, self.evaluate(self.g, z, (y - z) / t - gradient)
 
     def solve(self, x: _Vector, *values: int) -> _Found:
-        """Maximise ‖x‖² + Σ F_i over the values."""
+        """Maximise ‖x‖² + Σ F_i over the values; return what was found."""
         lengths = np.array(self.lengths)
         u = len(self.lengths)
         v = len(self.f) + len(self.g)
@@ -170,11 +172,14 @@ class _Estimation:
         best = _Found(np.nan, np.inf, np.eye(u))
         padding = 1e-8
         for _ in range(_ROUNDS):
-            found = program.in_units(lengths).solve(padding)
+            found = program.change_units(lengths).solve(padding)
             stalled = best.gap / 2 < found.gap < 1
             if not best.gap < found.gap:
                 best = found
-            if best.gap <= (_ENOUGH if stalled else _GOAL):
+            goal = _GOAL
+            if stalled:
+                goal = _ENOUGH
+            if best.gap <= goal:
                 break
             if np.isfinite(found.upper):
                 # The start has length 1, and what vanishes in the worst case still needs a unit.
@@ -194,7 +199,7 @@ class _Program(NamedTuple):
     unit: float = 1.0
     units: "Float[np.ndarray, 'u u'] | float" = 1.0
 
-    def in_units(self, lengths: _Vector) -> "_Program":
+    def change_units(self, lengths: _Vector) -> "_Program":
         """Return the same with unknown vectors in units of these lengths; all else in units to match."""
         units = np.outer(lengths, lengths)
         grams = self.grams * units
@@ -210,14 +215,15 @@ class _Program(NamedTuple):
         return _Program(grams / size[:, None], values / size, gram / unit, value / unit, unit, units)
 
     def solve(self, padding: float) -> _Found:
-        """Solve the dual program.
+        """Solve the dual program and return what was found.
 
         Minimise τ over λ ≥ 0 with Σ λ_i values_i = value and Σ λ_i grams_i + τE₀₀ − gram ⪰ padding·I. A solution
         inexact by less than the padding is feasible without it. The bound rises by padding·trace G.
         """
         import clarabel
 
-        (m, u, _), v = self.grams.shape, self.value.size
+        m, u, _ = self.grams.shape
+        v = self.value.size
         column, row = np.tril_indices(u)
         weights = np.where(row == column, 1.0, np.sqrt(2.0))
         matrices = np.column_stack([(self.grams[:, row, column] * weights).T, np.eye(row.size)[0]])
@@ -240,14 +246,15 @@ class _Program(NamedTuple):
         # What violated constraints add to the error has the price of their multipliers.
         excess = np.append(np.tensordot(self.grams, G) + self.values @ F, G[0, 0] - 1)
         lower = np.sum(self.gram * G) + self.value @ F - multipliers @ np.maximum(excess, 0)
-        return _Found(self.unit * float(lower), self.unit * self.bound(multipliers), G * self.units)
+        return _Found(self.unit * float(lower), self.unit * self.prove_bound(multipliers), G * self.units)
 
-    def bound(self, multipliers: Float[np.ndarray, " multipliers"]) -> float:
+    def prove_bound(self, multipliers: Float[np.ndarray, " multipliers"]) -> float:
         """Return τ where λ ≥ 0 and τ prove that it bounds the error, otherwise infinite:
 
         ⟨gram, G⟩ + value·F ≤ ⟨gram − Σ λ_i grams_i, G⟩ + (value − Σ λ_i values_i)·F ≤ τG₀₀ + 0 ≤ τ.
         """
-        multipliers, tau = np.maximum(multipliers[:-1], 0), multipliers[-1]
+        tau = multipliers[-1]
+        multipliers = np.maximum(multipliers[:-1], 0)
         left = self.value - multipliers @ self.values
         # The inequalities between a point and the optimum contain one value: they take what is left of it.
         alone = np.count_nonzero(self.values, axis=1) == 1

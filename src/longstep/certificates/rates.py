@@ -71,14 +71,16 @@ class _Courses:
         self.worst[0] = 1.0
 
     def follow(self, k: int, block: int, failures: int, safe: bool, p: np.ndarray, previous: np.ndarray) -> None:
-        """Go on from block number `block`, which begins after k steps with p and, a step before, `previous`."""
+        """Follow all courses from a block on, which begins after k steps with p and, a step before, `previous`."""
         anchor = (p, previous)
         inside = block < len(self.lengths)
         end = self.steps
         if inside:
             end = k + self.lengths[block]
         for number in range(k, min(end, self.steps)):
-            theta = self.safe if safe and inside else self.schedule[number]
+            theta = self.schedule[number]
+            if safe and inside:
+                theta = self.safe
             step, momentum = read_step(theta)
             with np.errstate(over="ignore", invalid="ignore"):
                 p, previous = p - step * self.values * p + momentum * (p - previous), p
@@ -145,7 +147,7 @@ class SteadyStateStatement:
         return f"{self.sentence} Checked: {self.condition}. {self.theorem}"
 
 
-def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Schedule) -> SteadyStateStatement:
+def state_convergence(algorithm: Algorithm, family: Family, schedule: Schedule) -> SteadyStateStatement:
     """Return that the steady state converges on every instance that can be solved, whatever the steps before it.
 
     Checks each hyperparameter of the steady state against the range that the algorithm declares for this family,
@@ -153,7 +155,7 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
 
     >>> from longstep import GradientDescent, chebyshev
     >>> family, schedule = Quadratic(np.diag([1.0, 4.0])), chebyshev(4.0, 1.0, 3)
-    >>> steady_state_statement(GradientDescent(), family, schedule).condition
+    >>> state_convergence(GradientDescent(), family, schedule).condition
     '0 < step = 0.4 < 0.5'
     """
     algorithm.check_family(family)
@@ -170,10 +172,12 @@ def steady_state_statement(algorithm: Algorithm, family: Family, schedule: Sched
     failed = [text for text, admitted in checks if not admitted]
     name = type(algorithm).__name__
     H = len(schedule)
+    before = "The"
+    if H:
+        before = f"Whatever happens before step {H}, the"
     if failed:
         sentence = f"The steady state of {name} need not converge: it is not true that {', '.join(failed)}."
     else:
-        before = f"Whatever happens before step {H}, the" if H else "The"
         where = f"on every instance with {algorithm.converges_on}"
         sentence = f"{before} steady state of {name} converges, in exact arithmetic, {where}."
     condition = ", ".join(text for text, _ in checks)

@@ -32,7 +32,7 @@ from scipy import special, stats
 
 BoundMethod: TypeAlias = Literal["kl", "exact"]
 # Entry by entry; of numbers it is a number.
-Entries: TypeAlias = np.ndarray | np.float64
+Numbers: TypeAlias = np.ndarray | np.float64
 
 _TINY = 1e-300
 
@@ -47,7 +47,7 @@ def kl(p: ArrayLike, q: ArrayLike) -> np.ndarray:
     return -heads - special.xlog1py(1 - p, -difference / np.maximum(1 - p, _TINY))
 
 
-def kl_upper(risk: ArrayLike, bound: ArrayLike) -> Entries:
+def kl_upper(risk: ArrayLike, bound: ArrayLike) -> Numbers:
     """Return kl⁻¹(r̂ | c) = max{p : kl(r̂‖p) ≤ c}, entry by entry; by bisection, to 1e-16 and not too small.
 
     >>> f"{kl_upper(0.004, math.log(2e5) / 1000):.7f}"
@@ -68,12 +68,12 @@ def kl_upper(risk: ArrayLike, bound: ArrayLike) -> Entries:
     return high[()]
 
 
-def kl_lower(risk: ArrayLike, bound: ArrayLike) -> Entries:
+def kl_lower(risk: ArrayLike, bound: ArrayLike) -> Numbers:
     """Return min{p : kl(r̂‖p) ≤ c} = 1 − kl⁻¹(1 − r̂ | c)."""
     return 1 - kl_upper(1 - np.asarray(risk, np.float64), bound)
 
 
-def risk_upper(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Entries:
+def risk_upper(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Numbers:
     """Return a number that the risk exceeds with probability at most δ, entry by entry.
 
     kl: kl⁻¹(r̂ | log(1/δ)/N). exact: the risk at which no more than `violations` have probability δ.
@@ -85,7 +85,7 @@ def risk_upper(violations: ArrayLike, instances: ArrayLike, delta: float, method
     return _bound_above(violations, instances, _check_probability(delta), method)
 
 
-def risk_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Entries:
+def risk_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Numbers:
     """Return a number that the risk falls below with probability at most δ: 1 − `risk_upper` of the successes."""
     violations, instances = _check_violations(violations, instances)
     return 1 - _bound_above(instances - violations, instances, _check_probability(delta), method)
@@ -93,7 +93,7 @@ def risk_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method
 
 def risk_bounds(
     violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "kl"
-) -> tuple[Entries, Entries]:
+) -> tuple[Numbers, Numbers]:
     """Return (lower, upper) between which the risk lies with probability at least 1 − δ.
 
     kl: kl(r̂‖r) ≤ log(2/δ)/N. exact: the two-sided Clopper–Pearson interval.
@@ -101,32 +101,34 @@ def risk_bounds(
     return risk_lower(violations, instances, delta / 2, method), risk_upper(violations, instances, delta / 2, method)
 
 
-def success_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Entries:
+def success_lower(violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "exact") -> Numbers:
     """Return a number that the probability of success, 1 − risk, falls below with probability at most δ."""
     return 1 - risk_upper(violations, instances, delta, method)
 
 
 def success_bounds(
     violations: ArrayLike, instances: ArrayLike, delta: float, method: BoundMethod = "kl"
-) -> tuple[Entries, Entries]:
+) -> tuple[Numbers, Numbers]:
     """Return (lower, upper) between which the probability of success lies with probability at least 1 − δ."""
     lower, upper = risk_bounds(violations, instances, delta, method)
     return 1 - upper, 1 - lower
 
 
-def _upper_kl(violations: np.ndarray, instances: np.ndarray, delta: float) -> Entries:
+def _bound_by_kl(violations: np.ndarray, instances: np.ndarray, delta: float) -> Numbers:
+    """Return the bound on the risk by kl⁻¹."""
     return kl_upper(violations / instances, math.log(1 / delta) / instances)
 
 
-def _upper_exact(violations: np.ndarray, instances: np.ndarray, delta: float) -> Entries:
+def _bound_exactly(violations: np.ndarray, instances: np.ndarray, delta: float) -> Numbers:
+    """Return the bound on the risk by the binomial distribution."""
     failures = np.minimum(violations, instances - 1)
     return np.where(violations == instances, 1.0, stats.beta.isf(delta, failures + 1, instances - failures))[()]
 
 
-_UPPER: dict[str, Callable[[np.ndarray, np.ndarray, float], Entries]] = {"kl": _upper_kl, "exact": _upper_exact}
+_UPPER: dict[str, Callable[[np.ndarray, np.ndarray, float], Numbers]] = {"kl": _bound_by_kl, "exact": _bound_exactly}
 
 
-def _bound_above(violations: np.ndarray, instances: np.ndarray, delta: float, method: BoundMethod) -> Entries:
+def _bound_above(violations: np.ndarray, instances: np.ndarray, delta: float, method: BoundMethod) -> Numbers:
     if method not in _UPPER:
         raise ValueError(f"method must be 'kl' or 'exact', got {method!r}")
     return _UPPER[method](violations, instances, delta)
@@ -309,7 +311,9 @@ def _check_curves(
     values: ArrayLike, level: float, tolerances: ArrayLike | None, joint: int
 ) -> tuple[np.ndarray, np.ndarray]:
     values = _check_values(values, level)
-    tolerances = np.array(TOLERANCES if tolerances is None else tolerances, np.float64)
+    if tolerances is None:
+        tolerances = TOLERANCES
+    tolerances = np.array(tolerances, np.float64)
     if tolerances.ndim != 1 or not tolerances.size or not np.isfinite(tolerances).all() or (tolerances <= 0).any():
         raise ValueError("tolerances must be a vector of positive numbers")
     if (np.diff(tolerances) <= 0).any():

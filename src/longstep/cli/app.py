@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
+def _show_version(asked: bool) -> None:
     if asked:
         from .. import __version__
 
@@ -35,9 +35,9 @@ def _version(asked: bool) -> None:
 
 
 @app.callback(epilog="Exit codes: 0 fine, 1 a mistake in what was given, 2 usage, 3 some instances not solved.")
-def _options(
+def _take_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Learned hyperparameter schedules for first-order solvers of parametric convex problems."""

@@ -1,13 +1,18 @@
 """`longstep certify`: a promise about unseen instances, or a check of one that was made."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .command import AsJson, Cache, Columns, Quiet, SolverFile, choose_cache, load_library, name_certificate
 from .data import read_split
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..certificates.certificate import Certificate
+    from ..data.dataset import Split
+    from ..solver import Solver
 
 
 def certify(
@@ -51,16 +56,15 @@ def certify(
                 "show that (a log of one day after another is not): say --iid if you know it"
             )
         loaded = ls.Solver.load(solver)
-        known = None if check is None else ls.Certificate.load(check)
-        measured = metric if known is None else known.metric
+        known = None
+        if check is not None:
+            known = ls.Certificate.load(check)
+            metric = known.metric
         validation = read_split(
-            loaded, samples, columns, "validation", measured, choose_cache(cache), output.progress, iid
+            loaded, samples, columns, "validation", metric, choose_cache(cache), output.progress, iid
         )
         if known is not None:
-            known.verify(loaded, validation, progress=output.progress)
-            output.document({"verified": True, "file": check, "certificate": known.to_json()})
-            output.show(known)
-            output.show(f"Verified: computed again from {len(validation)} instances, {check} says the same.")
+            _verify(known, check, loaded, validation, output)
             return
         found = ls.certify(
             loaded,
@@ -77,3 +81,11 @@ def certify(
         output.document({"file": path, "certificate": found.to_json()})
         output.show(found)
         output.say(f"Written: {path}\nNext: longstep certify {solver} --check {path} --samples {samples}")
+
+
+def _verify(known: "Certificate", file: Path | None, solver: "Solver", validation: "Split", output: Output) -> None:
+    """Compute a certificate again, from the file of --check, and say that it is the same; another one is an error."""
+    known.verify(solver, validation, progress=output.progress)
+    output.document({"verified": True, "file": file, "certificate": known.to_json()})
+    output.show(known)
+    output.show(f"Verified: computed again from {len(validation)} instances, {file} says the same.")

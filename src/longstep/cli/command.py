@@ -40,7 +40,7 @@ class Command(TyperCommand):
 
     @override
     def invoke(self, ctx: Any) -> object:  # a class of Click that Typer names differently from version to version
-        """Run it; what is not a user's mistake is a bug of ours and keeps its trace, unless --quiet."""
+        """Run the command; what is not a user's mistake is a bug of ours and keeps its trace, unless --quiet."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -62,8 +62,10 @@ class Command(TyperCommand):
 
 
 def register(app: typer.Typer, function: Callable[..., None], *examples: str) -> None:
-    """Make a function a command of the same name, with examples under its help."""
-    heading = "Example:" if len(examples) == 1 else "Examples:"
+    """Turn a function into a command of the same name, with examples under its help."""
+    heading = "Example:"
+    if len(examples) > 1:
+        heading = "Examples:"
     # A list of Markdown, because paragraphs would flow into one in some versions of Typer.
     app.command(cls=Command, epilog="\n\n".join([heading, *(f"- {example}" for example in examples)]))(function)
 
@@ -89,7 +91,9 @@ def load_library(cache: Path | None = None) -> ModuleType:
 
 def choose_cache(folder: Path | None) -> "Path | bool":
     """Return the folder of --cache as the library takes it: True is the usual one."""
-    return True if folder is None else folder
+    if folder is None:
+        return True
+    return folder
 
 
 def name_certificate(solver: Path) -> Path:

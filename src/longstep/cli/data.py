@@ -53,7 +53,9 @@ def read_split(
     from ..data.dataset import Dataset
 
     splits = {name: read_parameters(solver, samples, columns)}
-    references = [name] if metric == "suboptimality" else []
+    references = []
+    if metric == "suboptimality":
+        references.append(name)
     return Dataset.from_parameters(
         solver.family, splits, iid=iid, references=references, cache=cache, progress=progress
     )[name]

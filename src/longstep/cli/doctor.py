@@ -49,7 +49,7 @@ def doctor(cache: Cache = None, as_json: AsJson = False, quiet: Quiet = False) -
             | {name: _find_version(name) for name in _PACKAGES},
             "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
             "devices": _list_devices(),
-            "float64": _float64_works(),
+            "float64": _check_float64(),
             "compilers": {name: _describe_compiler(name) for name in _COMPILERS},
             "cores": os.cpu_count(),
             "memory": available(),
@@ -94,7 +94,7 @@ def _list_devices() -> list[str]:
     return [f"{device.platform} {device.id} ({device.device_kind})" for device in jax.devices()]
 
 
-def _float64_works() -> bool:
+def _check_float64() -> bool:
     """Tell whether the default device keeps more digits than 32 bits have."""
     import jax.numpy as jnp
 

@@ -10,14 +10,14 @@ from .command import AsJson, Quiet, SolverFile, load_library
 from .output import Output
 
 
-class Precision(StrEnum):
+class Scalar(StrEnum):
     """What the C code computes in."""
 
     double = "double"
     float = "float"
 
 
-class Method(StrEnum):
+class LinearAlgebra(StrEnum):
     """The linear algebra of a step."""
 
     auto = "auto"
@@ -40,10 +40,10 @@ def export_c(
         Path, typer.Option(help="The folder for the code; new, empty, or with --overwrite an older export.")
     ],
     prefix: Annotated[str, typer.Option(help="What all names begin with.")] = "longstep",
-    precision: Annotated[Precision, typer.Option(help="What the code computes in.")] = Precision.double,
+    precision: Annotated[Scalar, typer.Option(help="What the code computes in.")] = Scalar.double,
     method: Annotated[
-        Method, typer.Option(help="Linear algebra: sparse takes the least memory, auto what should be fastest.")
-    ] = Method.auto,
+        LinearAlgebra, typer.Option(help="Linear algebra: sparse takes the least memory, auto what should be fastest.")
+    ] = LinearAlgebra.auto,
     wrap: Annotated[
         list[Wrapper] | None,
         typer.Option(help="Add a folder: rust, a crate; ros2, a template of a node. May be given twice."),

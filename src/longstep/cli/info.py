@@ -76,6 +76,9 @@ def _collect(solver: "Solver", path: Path, certificate: CertificateFacts | None)
     """Return what is shown of a solver from this file."""
     family = solver.family
     layout = family.layout
+    columns = None
+    if layout is not None:
+        columns = layout.columns
     seen: SeenFacts | None = None
     if solver.seen is not None:
         seen = {"low": solver.seen.low.tolist(), "high": solver.seen.high.tolist()}
@@ -89,7 +92,7 @@ def _collect(solver: "Solver", path: Path, certificate: CertificateFacts | None)
             "dtype": str(family.dtype),
         },
         **_list_shapes(layout),
-        "columns": None if layout is None else layout.columns,
+        "columns": columns,
         "algorithm": type(solver.algorithm).__name__,
         "safeguard": solver.safeguard,
         "horizon": len(solver.schedule),

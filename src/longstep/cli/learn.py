@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from .data import parse_columns
 from .modelfile import ModelFile, load_model
 from .output import Output
 from .quick import compile_kept
+
+if TYPE_CHECKING:
+    from ..report.learned import Report
+    from ..solver import Solver
 
 # Options that change nothing of what is learned.
 _NOT_REPEATED = ("cache", "as_json", "quiet")
@@ -96,18 +100,24 @@ def learn(
                 progress=output.progress,
             )
         learned = replace(learned, command=shlex.join(_write_command(ctx)))
-        solver.save(out)
-        compile_kept(out, solver)  # for `longstep solve`
-        certificate = name_certificate(out)
-        made = learned.certificate is not None
-        if made:
-            learned.certificate.save(certificate)
-        if report is not None:
-            learned.save(report)
-        files = {"file": out, "certificate_file": certificate if made else None, "report": report}
+        files = _write_files(solver, learned, out, report)
         output.document(files | learned.to_json())
         output.show(learned)
-        output.say(_advise(made, samples is not None and not iid, out, certificate, report))
+        past = samples is not None and not iid
+        output.say(_advise(out, files["certificate_file"], report, past))
+
+
+def _write_files(solver: "Solver", learned: "Report", out: Path, report: Path | None) -> dict[str, Path | None]:
+    """Write the solver, its certificate and the report, of those there are; return the paths."""
+    solver.save(out)
+    compile_kept(out, solver)  # for `longstep solve`
+    files: dict[str, Path | None] = {"file": out, "certificate_file": None, "report": report}
+    if learned.certificate is not None:
+        files["certificate_file"] = name_certificate(out)
+        learned.certificate.save(name_certificate(out))
+    if report is not None:
+        learned.save(report)
+    return files
 
 
 def _write_command(ctx: typer.Context) -> list[str]:
@@ -120,7 +130,7 @@ def _write_command(ctx: typer.Context) -> list[str]:
         if parameter.param_type_name == "option":
             words.append(max(parameter.opts, key=len))
         if value is not True:
-            words.append(str(value.value if isinstance(value, enum.Enum) else value))
+            words.append(str(value))
     return words
 
 
@@ -134,6 +144,7 @@ def _choose_source(path: Path, model: ModelFile, samples: Path | None) -> Path |
 
 
 def _read_lengths(block: str) -> list[int]:
+    """Return the numbers of steps of --block."""
     try:
         return [int(length) for length in block.split(",")]
     except ValueError:
@@ -144,18 +155,19 @@ def _choose_sizes(**sizes: int | None) -> dict[str, int] | None:
     return {name: size for name, size in sizes.items() if size is not None} or None
 
 
-def _advise(made: bool, past: bool, out: Path, certificate: Path, report: Path | None) -> str:
-    """Return what was written, and what one does with it; `made` says whether a certificate was."""
+def _advise(out: Path, certificate: Path | None, report: Path | None, past: bool) -> str:
+    """Return what was written, and what one does with it; `past` says that samples may depend on each other."""
     files = [str(out)]
-    if made:
+    if certificate is not None:
         files.append(str(certificate))
     if report:
         files.append(f"{report}/")
     lines = [f"Written: {', '.join(files)}", f"Next: longstep solve {out} --parameters new.csv --out solutions.csv"]
-    if not made:
+    if certificate is None:
+        former = name_certificate(out)
         lines.append(f"      longstep certify {out} --samples validation.csv --iid")
         if past:
             lines.append("      or learn with --iid, if you know that the samples are independent of each other")
-        if certificate.exists():
-            lines.append(f"{certificate} was there before; `longstep info {out}` tells whose it is")
+        if former.exists():
+            lines.append(f"{former} was there before; `longstep info {out}` tells whose it is")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FEW = 100
 
 
-class Limits(NamedTuple):
+class SolveLimits(NamedTuple):
     """When a solve ends, as `Solver.solve_batch` takes it."""
 
     steps: int | None
@@ -45,7 +45,7 @@ class Written(Protocol):
 
 
 def solve_kept(
-    path: Path, parameters: Path, columns: list[str] | None, limits: Limits, written: Written
+    path: Path, parameters: Path, columns: list[str] | None, limits: SolveLimits, written: Written
 ) -> "Tally | None":
     """Write the solutions by the library that is kept for a solver file, and return how they ended.
 

@@ -64,10 +64,10 @@ def reproduce(
         if regularization is not None and experiment is not Name.LOGISTIC:
             raise ValueError("--regularization is for the logistic experiment alone")
         load_library(cache)
-        from ..research.experiments.experiment import Options
         from ..research.experiments.reproduce import NAMES, Reproduced, reproduce
+        from ..research.experiments.sizes import Choices
 
-        options = Options(
+        options = Choices(
             size=size.value,
             seed=seed,
             methods=_split_names(methods),
@@ -77,11 +77,13 @@ def reproduce(
             progress=output.progress,
         )
         found: list[Reproduced] = []
-        names = NAMES if experiment is Name.ALL else [experiment.value]
+        names = NAMES
+        if experiment is not Name.ALL:
+            names = (experiment.value,)
         for name in names:
             done = reproduce(name, out, options, say=output.say)
             found.append(done)
-            for table in done.shown:
+            for table in done.main_tables:
                 output.show(table)
                 output.show("")
             output.say(f"Written to {out / name}: {', '.join(sorted(path.name for path in done.files))}")

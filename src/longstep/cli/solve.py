@@ -7,7 +7,7 @@ import typer
 
 from .command import UNSOLVED, AsJson, Columns, Quiet, SolverFile
 from .output import Output
-from .quick import Limits, solve_kept
+from .quick import SolveLimits, solve_kept
 from .whole import Results, parse_shard, solve_loaded
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def solve(
     promises no tolerance; the column `status` says what was reached.
     """
     with Output(as_json, quiet) as output:
-        limits = Limits(steps, eps_abs, eps_rel, max_iter, time_limit)
+        limits = SolveLimits(steps, eps_abs, eps_rel, max_iter, time_limit)
         results = Results(out, variable, float32, keep or [], parse_shard(shard), rows, compiled, output.progress)
         tally = None
         if results.is_plain:

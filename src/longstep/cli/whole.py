@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .command import load_library
 from .data import parse_columns, read_parameters
-from .quick import FEW, Limits, compile_kept, write_batch
+from .quick import FEW, SolveLimits, compile_kept, write_batch
 
 if TYPE_CHECKING:
     from ..export_c import CompiledSolver
@@ -46,7 +46,9 @@ def parse_shard(option: str | None) -> tuple[int, int] | None:
     return int(number), int(count)
 
 
-def solve_loaded(path: Path, parameters: Path, columns: list[str] | None, limits: Limits, results: Results) -> "Tally":
+def solve_loaded(
+    path: Path, parameters: Path, columns: list[str] | None, limits: SolveLimits, results: Results
+) -> "Tally":
     """Load the solver and solve: a few instances in C where that is the same, many by the loaded solver."""
     ls = load_library()
     loaded: Solver = ls.Solver.load(path)
@@ -64,7 +66,7 @@ def solve_loaded(path: Path, parameters: Path, columns: list[str] | None, limits
     return write_batch(chosen.solve_batch(x, **limits._asdict()), results)
 
 
-def _can_stream(parameters: Path, limits: Limits, results: Results) -> bool:
+def _can_stream(parameters: Path, limits: SolveLimits, results: Results) -> bool:
     """Tell whether it is a stream; refused where what is asked for needs one and something stands against it."""
     against = None
     if not results.is_streamed:
@@ -83,8 +85,13 @@ def _can_stream(parameters: Path, limits: Limits, results: Results) -> bool:
 
 
 def _solve_stream(
-    solver: "Solver | CompiledSolver", parameters: Path, columns: list[str] | None, limits: Limits, results: Results
+    solver: "Solver | CompiledSolver",
+    parameters: Path,
+    columns: list[str] | None,
+    limits: SolveLimits,
+    results: Results,
 ) -> "Tally":
+    """Solve part by part, and return how the instances ended."""
     return solver.map(
         parameters,
         results.out,

@@ -89,7 +89,9 @@ def _list_parameters(ctx: Context, layout: Layout) -> list[tuple[cp.Parameter, n
     for i, parameter in enumerate(ctx.parameters):
         place = layout.parameters[parameter.name()].place
         triangle = ctx.param_triu_indices[i]
-        entries = place.ravel(order="F") if triangle is None else place[..., triangle[0], triangle[1]].ravel()
+        entries = place.ravel(order="F")
+        if triangle is not None:
+            entries = place[..., triangle[0], triangle[1]].ravel()
         found[ctx.user_order_to_col_order[i]] = (parameter, entries)
     return found
 
@@ -122,4 +124,6 @@ def _check_fixed(ctx: Context, tensor: sp.csc_array, matrix: str) -> None:
 def _count_entries(ctx: Context, i: int) -> int:
     """Return how many entries of v a parameter has."""
     triangle = ctx.param_triu_indices[i]
-    return ctx.parameters[i].size if triangle is None else len(triangle[0])
+    if triangle is None:
+        return ctx.parameters[i].size
+    return len(triangle[0])

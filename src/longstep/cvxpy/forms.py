@@ -11,7 +11,7 @@ from ..families.names import Layout
 from ..families.quadratic_program import QP
 from ..linalg.matrix import to_csr
 from .program import Parametric
-from .rows import Rows
+from .rows import RowPairs
 
 # Numbers that differ by less, absolutely and relatively, are those of two machines.
 _SAME = 1e-9
@@ -19,7 +19,7 @@ _SAME = 1e-9
 
 def make_qp(
     data: Parametric, S: sp.csc_array, *, layout: Layout, equilibrate: bool, dtype: DTypeLike
-) -> tuple[QP, Rows]:
+) -> tuple[QP, RowPairs]:
     """Return the family: rows Ax + b = 0 and Ax + b ≥ 0 as l ≤ Ax ≤ u, the latter with their sign turned."""
     m = data.A.shape[0]
     k = data.rows
@@ -27,7 +27,7 @@ def make_qp(
     A = to_csr(turn @ data.A)
     u = -(turn @ data.b)
     moving = to_csr(-(turn @ data.M_b @ S))
-    rows = Rows.pair(A, u, moving, k)
+    rows = RowPairs.pair(A, u, moving, k)
     equalities = rows.own < k
     both = rows.two_sided
     l = np.where(equalities, u[rows.own], -np.inf)
@@ -51,7 +51,7 @@ def make_qp(
 
 def make_conic(
     data: Parametric, S: sp.csc_array, *, layout: Layout, equilibrate: bool, dtype: DTypeLike
-) -> tuple[Conic, Rows]:
+) -> tuple[Conic, RowPairs]:
     """Return the family: rows Ax + b ∈ K as (−A)x + s = b, s ∈ K."""
     family = Conic(
         data.P,
@@ -64,7 +64,7 @@ def make_conic(
         equilibrate=equilibrate,
         dtype=dtype,
     )
-    return family, Rows.separate(family.m)
+    return family, RowPairs.separate(family.m)
 
 
 def _make_map(**matrices: sp.sparray) -> Affine:

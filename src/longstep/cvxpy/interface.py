@@ -110,7 +110,9 @@ class Interface(CvxpySolver):
             self._checked = program
         options = {k: v for k, v in (solver_opts or {}).items() if k != "use_quad_obj"}
         self._check_options(options)
-        cache = {} if solver_cache is None else solver_cache
+        cache = solver_cache
+        if cache is None:
+            cache = {}
         start = None
         if warm_start and self._solver.schedule.warm:
             start = cache.get(self.name())

@@ -57,12 +57,17 @@ def make_distinct(texts: Sequence[str]) -> list[str]:
     short = []
     for text in texts:
         line = _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.4g}", " ".join(text.split()))
-        short.append(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…")
+        if len(line) > _LONGEST:
+            line = f"{line[: _LONGEST - 1]}…"
+        short.append(line)
     seen: dict[str, int] = {}
     names = []
     for text in short:
         seen[text] = seen.get(text, 0) + 1
-        names.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+        name = text
+        if seen[text] > 1:
+            name = f"{text} ({seen[text]})"
+        names.append(name)
     return names
 
 
@@ -74,4 +79,6 @@ def _flatten(value: object) -> np.ndarray:
 
 
 def _show_index(index: tuple[int, ...]) -> str:
-    return f"[{','.join(map(str, index))}]" if index else ""
+    if not index:
+        return ""
+    return f"[{','.join(map(str, index))}]"

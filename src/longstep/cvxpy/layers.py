@@ -31,7 +31,7 @@ from ..families.quadratic_program import QP
 from .context import Context, Entries, place_parameters, read_matrices
 from .forms import are_same, make_conic, make_qp
 from .program import Parametric
-from .rows import Rows
+from .rows import RowPairs
 
 if TYPE_CHECKING:
     from ..solver import Solver
@@ -60,7 +60,7 @@ class LayerSolver(SolverInterface):
     # So that a parameter in P reaches us, and is refused by its name.
     supports_quad_obj = True
 
-    def __init__(self, solver: "Solver", layout: Layout, rows: Rows, options: Mapping[str, Any]):
+    def __init__(self, solver: "Solver", layout: Layout, rows: RowPairs, options: Mapping[str, Any]):
         family = solver.family
         assert isinstance(family, QP | Conic)
         self._solver = solver
@@ -170,7 +170,7 @@ class LayerSolver(SolverInterface):
             raise ValueError(f"longstep has no option {', '.join(unknown)}; it has {', '.join(self._known)}")
 
 
-def _make_pull(family: QP | Conic, rows: Rows) -> Callable[..., tuple[Array, Array]]:
+def _make_pull(family: QP | Conic, rows: RowPairs) -> Callable[..., tuple[Array, Array]]:
     """Return the function from b, c, a point and weights of x and y to the gradients by b and c, of one instance."""
     attach = make_attach(family)
 
@@ -184,7 +184,7 @@ def _make_pull(family: QP | Conic, rows: Rows) -> Callable[..., tuple[Array, Arr
     return pull
 
 
-def _arrange_data(family: QP | Conic, rows: Rows, b: Array, c: Array) -> dict[str, Array]:
+def _arrange_data(family: QP | Conic, rows: RowPairs, b: Array, c: Array) -> dict[str, Array]:
     """Return the data of the family's instance out of those of the compiled problem."""
     if isinstance(family, Conic):
         return {"b": b, "c": c}
@@ -194,8 +194,8 @@ def _arrange_data(family: QP | Conic, rows: Rows, b: Array, c: Array) -> dict[st
     return {"q": c, "l": jnp.where(family.host.kinds.equality, upper, other), "u": upper}
 
 
-def _expand(rows: Rows, y: Float[Array, " rows"] | None) -> Float[Array, " count"]:
-    """Return the multipliers of the compiled problem's rows, as `Rows.expand` does, for JAX."""
+def _expand(rows: RowPairs, y: Float[Array, " rows"] | None) -> Float[Array, " count"]:
+    """Return the multipliers of the compiled problem's rows, as `RowPairs.expand` does, for JAX."""
     assert y is not None
     both = rows.two_sided
     full = jnp.zeros(rows.count, y.dtype).at[rows.own].set(jnp.where(both, jnp.maximum(y, 0.0), y))

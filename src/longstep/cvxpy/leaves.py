@@ -84,6 +84,12 @@ def _read_bounds(attributes: Mapping[str, Any], shape: tuple[int, ...]) -> tuple
             # A bound that is itself an expression is a constraint, and no number.
             bounds.append(None)
         else:
-            dense = value.toarray() if sp.issparse(value) else value
-            bounds.append(np.broadcast_to(np.asarray(dense, np.float64), shape))
+            bounds.append(np.broadcast_to(_make_dense(value), shape))
     return bounds[0], bounds[1]
+
+
+def _make_dense(value: Any) -> np.ndarray:
+    """Return a value of CVXPY, sparse or not, as an array."""
+    if sp.issparse(value):
+        value = value.toarray()
+    return np.asarray(value, np.float64)

@@ -18,7 +18,7 @@ from ..families.names import Layout
 from ..families.point import Point
 from ..families.quadratic_program import QP
 from .labels import RowName, join_names, make_distinct, name_rows
-from .rows import Rows
+from .rows import RowPairs
 
 if TYPE_CHECKING:
     import cvxpy
@@ -65,7 +65,7 @@ def from_cvxpy(
     from .interface import ConicInterface, QPInterface
     from .leaves import place_parameters, place_variables
     from .program import compile_problem, extract_matrices, rewrite_quadratics
-    from .refusals import check_problem, is_qp
+    from .refusals import check_problem
 
     if form not in (None, "qp", "conic"):
         raise ValueError(f"form must be 'qp', 'conic' or None, got {form!r}")
@@ -73,22 +73,31 @@ def from_cvxpy(
     warn_unnamed(problem)
     # A problem of our own over the same objects: the user's keeps what CVXPY compiled for other solvers.
     own = rewrite_quadratics(problem)
-    if form is None:
-        form = "qp" if is_qp(own) else "conic"
-    interface, make = (QPInterface, make_qp) if form == "qp" else (ConicInterface, make_conic)
+    form = form or _choose_form(own)
+    interface: type[Interface] = ConicInterface
+    make = make_conic
+    if form == "qp":
+        interface = QPInterface
+        make = make_qp
     compiled = compile_problem(own, interface(), form)
     data = extract_matrices(own, compiled)
     parameters, S = place_parameters(own, compiled)
+    sign = 1
+    if isinstance(problem.objective, cp.Maximize):
+        sign = -1
     layout = Layout(
         parameters,
         place_variables(own, compiled),
-        sign=-1 if isinstance(problem.objective, cp.Maximize) else 1,
+        sign=sign,
         constant=data.d,
         offset=data.m_d @ S,
     )
     family, rows = make(data, S, layout=layout, equilibrate=equilibrate, dtype=dtype)
     hint = describe_added(problem, family.n)
-    return Model(family, rows, own, compiled, interface, S, [] if hint is None else [hint])
+    notes = []
+    if hint is not None:
+        notes.append(hint)
+    return Model(family, rows, own, compiled, interface, S, notes)
 
 
 class Model:
@@ -102,7 +111,7 @@ class Model:
     def __init__(
         self,
         family: "QP | Conic",
-        rows: Rows,
+        rows: RowPairs,
         problem: "cvxpy.Problem",
         compiled: "Compiled",
         interface: "type[Interface]",
@@ -166,7 +175,7 @@ class Model:
     def name_rows(self) -> list[RowName]:
         """Return for every row of the family the constraint it belongs to, by its label or as CVXPY writes it.
 
-        Rows that CVXPY added, for bounds of variables or for functions that it rewrites, have no name.
+        RowPairs that CVXPY added, for bounds of variables or for functions that it rewrites, have no name.
         """
         empty = Solution(
             x=np.zeros(self.family.n),
@@ -243,7 +252,17 @@ class Model:
         )
 
 
+def _choose_form(problem: "cvxpy.Problem") -> Literal["qp", "conic"]:
+    """Return the form for a problem: a quadratic program where it is one."""
+    from .refusals import is_qp
+
+    if is_qp(problem):
+        return "qp"
+    return "conic"
+
+
 def _require_cvxpy() -> ModuleType:
+    """Return the module, or raise an error that says how to get it."""
     try:
         import cvxpy
     except ImportError:
@@ -252,7 +271,9 @@ def _require_cvxpy() -> ModuleType:
 
 
 def _name_parameter(key: "str | cvxpy.Parameter") -> str:
-    return key if isinstance(key, str) else key.name()
+    if isinstance(key, str):
+        return key
+    return key.name()
 
 
 def _read_value(parameter: "cvxpy.Parameter") -> Any:

@@ -108,7 +108,7 @@ def _has_value(parameter: cp.Parameter) -> bool:
 
 @dataclass(frozen=True)
 class Parametric:
-    """minimise ½x'Px + (q + M_q v)'x + d + m_d'v with the rows Ax + b + M_b v in zero, nonnegative and other cones.
+    """Minimise ½x'Px + (q + M_q v)'x + d + m_d'v with the rows Ax + b + M_b v in zero, nonnegative and other cones.
 
     v is the vector of all parameter values as CVXPY orders it.
     """
@@ -168,7 +168,9 @@ def read_cones(prog: Program, m: int) -> Cones:
 
 def _read_linear_cost(prog: Program) -> sp.csc_array:
     """Return T_q, which cone programs called c before CVXPY 1.7."""
-    return prog.q if hasattr(prog, "q") else prog.c
+    if hasattr(prog, "q"):
+        return prog.q
+    return prog.c
 
 
 def _check_fixed(problem: cp.Problem, compiled: Compiled, tensor: sp.csc_array, matrix: str) -> None:
@@ -187,7 +189,9 @@ def _check_fixed(problem: cp.Problem, compiled: Compiled, tensor: sp.csc_array, 
 def compose_ids(chain: SolvingChain, kind: str) -> dict[int, list[int]]:
     """Return the ids under which the program knows leaves that CVXPY's reductions replaced (since 1.9)."""
     compose = getattr(chain, f"compose_{kind}_id_map", None)
-    return {} if compose is None else compose()
+    if compose is None:
+        return {}
+    return compose()
 
 
 def read_parameters(prog: Program) -> np.ndarray:
@@ -223,7 +227,9 @@ def hash_structure(prog: Program) -> dict[str, str]:
 
 def _read_name(leaf: Leaf) -> str | None:
     """Return the user's name of a variable or parameter; None where it has none."""
-    return None if COUNTED.fullmatch(leaf.name()) else leaf.name()
+    if COUNTED.fullmatch(leaf.name()):
+        return None
+    return leaf.name()
 
 
 def _hash_rounded(tensor: sp.spmatrix | sp.sparray) -> str:

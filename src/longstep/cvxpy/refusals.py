@@ -54,7 +54,9 @@ def refuse_matrix(problem: cp.Problem, parameter: cp.Parameter, matrix: str) -> 
     """Return what is wrong with a parameter whose tensor has entries in P or A."""
     name = parameter.name()
     product = _find_product(problem, parameter, matrix)
-    at = f" in {product}" if product else ""
+    at = ""
+    if product:
+        at = f" in {product}"
     if matrix == "P":
         advice = (
             "Bound the quadratic term by a new variable, `term <= t`, and put t in its place in the objective: the "

@@ -1,4 +1,4 @@
-"""Rows of a compiled QP: two that bound the same expression from both sides become one."""
+"""RowPairs of a compiled QP: two that bound the same expression from both sides become one."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RowPairs:
     """Which of CVXPY's rows the family has, and which of them bounds the same expression from the other side.
 
     CVXPY writes l ≤ a'x ≤ u as a'x ≤ u and −a'x ≤ −l. ADMM on the two has two multipliers and two penalties for what
@@ -20,12 +20,12 @@ class Rows:
     count: int
 
     @staticmethod
-    def separate(count: int) -> "Rows":
+    def separate(count: int) -> "RowPairs":
         """Return every row as it is."""
-        return Rows(np.arange(count), np.full(count, -1), count)
+        return RowPairs(np.arange(count), np.full(count, -1), count)
 
     @staticmethod
-    def pair(A: sp.csr_array, u: np.ndarray, M: sp.csr_array, equalities: int) -> "Rows":
+    def pair(A: sp.csr_array, u: np.ndarray, M: sp.csr_array, equalities: int) -> "RowPairs":
         """Return pairs among the rows (Ax ≤ u + Mv) behind the equalities, where both bounds move alike with a gap.
 
         Bounds that move apart might cross for some parameter, which is for the solver to find out.
@@ -35,16 +35,16 @@ class Rows:
         opposite = [-1] * equalities
         place = {}
         for i in range(equalities, A.shape[0]):
-            j = first.get(_key(A, i, -1.0))
+            j = first.get(_make_key(A, i, -1.0))
             if j is not None and u[i] + u[j] > 0 and abs(M[[i]] + M[[j]]).sum() == 0:
                 opposite[place[j]] = i
-                del first[_key(A, j, 1.0)]
+                del first[_make_key(A, j, 1.0)]
                 continue
             place[i] = len(own)
             own.append(i)
             opposite.append(-1)
-            first.setdefault(_key(A, i, 1.0), i)
-        return Rows(np.array(own, int), np.array(opposite, int), A.shape[0])
+            first.setdefault(_make_key(A, i, 1.0), i)
+        return RowPairs(np.array(own, int), np.array(opposite, int), A.shape[0])
 
     @property
     def two_sided(self) -> np.ndarray:
@@ -60,7 +60,7 @@ class Rows:
         return full
 
 
-def _key(A: sp.csr_array, row: int, sign: float) -> bytes:
+def _make_key(A: sp.csr_array, row: int, sign: float) -> bytes:
     entries = slice(A.indptr[row], A.indptr[row + 1])
     # −0 and 0 are the same number.
     return A.indices[entries].tobytes() + (sign * A.data[entries] + 0.0).tobytes()

@@ -49,20 +49,29 @@ def _list_aliases(layout: Layout, columns: Mapping[str, str | Sequence[str]]) ->
             whole = ", ".join(layout.parameters)
             raise SamplesError(f"columns: {parameter!r} is no parameter{near or ';'} The parameters are {whole}")
         labels = layout.parameters[parameter].labels
-        listed = [given] if isinstance(given, str) else list(given)
+        listed = list_given(given)
         if len(listed) != len(labels):
             entries = f"{len(labels)} entries ({list_names(labels)})"
             raise SamplesError(f"columns: {parameter!r} has {entries}, but {len(listed)} columns are named")
         meant.update(zip(listed, labels, strict=True))
-    if len(meant) < sum(1 if isinstance(given, str) else len(given) for given in columns.values()):
+    if len(meant) < sum(len(list_given(given)) for given in columns.values()):
         raise SamplesError("columns: one column is named for two entries")
     return meant
 
 
+def list_given(given: str | Sequence[str]) -> list[str]:
+    """Return the columns that a user names for a parameter: one, or several."""
+    if isinstance(given, str):
+        return [given]
+    return list(given)
+
+
 def list_names(names: Sequence[str], most: int = 5) -> str:
     """Return the first few names in quotes, and how many there are more."""
-    rest = [f"{len(names) - most} more"] if len(names) > most else []
-    return ", ".join([*map(repr, names[:most]), *rest]) or "none"
+    words = [repr(name) for name in names[:most]]
+    if len(names) > most:
+        words.append(f"{len(names) - most} more")
+    return ", ".join(words) or "none"
 
 
 def choose_labels(names: Sequence[str], layout: Layout) -> list[str]:
@@ -82,7 +91,7 @@ def choose_labels(names: Sequence[str], layout: Layout) -> list[str]:
 
 
 def _hint_columns(names: Sequence[str], layout: Layout) -> str:
-    """What to do about columns that have other names, where that is likely to be all that is wrong."""
+    """Return what to do about columns that have other names, where that is likely to be all that is wrong."""
     if len(names) == layout.size:
         return ". If they are in the order of the parameters' entries, say columns='position' (--columns position)"
     name = next(iter(layout.parameters))

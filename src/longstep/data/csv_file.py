@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ..errors import SamplesError
 from ..families.names import Layout
-from .columns import Columns, choose_labels, describe_empty, rename_columns
+from .columns import Columns, choose_labels, describe_empty, list_given, rename_columns
 
 # Rows that are held as text at a time.
 _CHUNK = 8192
@@ -39,8 +39,8 @@ def scan_csv(path: Path, layout: Layout, columns: Columns) -> Iterator[Lines]:
                 if not (header := file.readline()):
                     raise describe_empty(layout)
                 before += 1
-            delimiter = _delimiter(header, layout, columns)
-            names = _names(header, delimiter, strict=True)
+            delimiter = _find_delimiter(header, layout, columns)
+            names = _split_cells(header, delimiter, strict=True)
             _check_quotes(names, before)
             names = rename_columns(names, layout, columns)
             labels = choose_labels(names, layout)
@@ -53,7 +53,7 @@ def scan_csv(path: Path, layout: Layout, columns: Columns) -> Iterator[Lines]:
             reader = csv.reader(rest, delimiter=delimiter, strict=True)
             while chunk := [(before + reader.line_num, row) for row in itertools.islice(reader, _CHUNK)]:
                 rows = [(line, row) for line, row in chunk if len(row) > 1 or any(map(str.strip, row))]
-                yield Lines(labels, _numbers(names, places, rows), [line for line, _ in rows])
+                yield Lines(labels, _convert_cells(names, places, rows), [line for line, _ in rows])
     except UnicodeDecodeError as error:
         raise SamplesError(f"not UTF-8 text ({error.reason}); save it as CSV in UTF-8") from None
     except csv.Error as error:
@@ -63,23 +63,24 @@ def scan_csv(path: Path, layout: Layout, columns: Columns) -> Iterator[Lines]:
         raise SamplesError(f"line {line}: {error}; check the quotes up to there") from None
 
 
-def _delimiter(header: str, layout: Layout, columns: Columns) -> str:
-    """The one that finds more of the columns, and more cells where neither finds any."""
+def _find_delimiter(header: str, layout: Layout, columns: Columns) -> str:
+    """Return the one of , and ; that finds more of the columns, and more cells where neither finds any."""
     wanted = set(layout.columns)
     if isinstance(columns, Mapping):
         for given in columns.values():
-            wanted.update([given] if isinstance(given, str) else given)
-    return max(",;", key=lambda d: (len(wanted.intersection(_names(header, d, strict=False))), header.count(d)))
+            wanted.update(list_given(given))
+    return max(",;", key=lambda d: (len(wanted.intersection(_split_cells(header, d, strict=False))), header.count(d)))
 
 
-def _names(header: str, delimiter: str, *, strict: bool) -> list[str]:
+def _split_cells(header: str, delimiter: str, *, strict: bool) -> list[str]:
+    """Return the cells of a line without the space around them."""
     return [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter, strict=strict))]
 
 
 def _is_numbers(line: str, delimiter: str) -> bool:
     """Tell whether a line has a number in every cell, as no header has."""
     try:
-        list(map(float, _names(line, delimiter, strict=True)))
+        list(map(float, _split_cells(line, delimiter, strict=True)))
     except ValueError:
         return False
     return True
@@ -96,8 +97,8 @@ def _check_quotes(names: Sequence[str], line: int) -> None:
             )
 
 
-def _numbers(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Float[np.ndarray, "rows places"]:
-    """The numbers in the chosen places of some rows of cells."""
+def _convert_cells(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Float[np.ndarray, "rows places"]:
+    """Return the numbers in the chosen places of some rows of cells; refuse the first that is none."""
     try:
         if all(len(row) == len(names) for _, row in rows):
             cells = [row[j] for _, row in rows for j in places]
@@ -107,14 +108,16 @@ def _numbers(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Float[
                 return values.reshape(len(rows), len(places))
     except ValueError:
         pass
-    raise SamplesError(next(_faults(names, places, rows)))
+    raise SamplesError(next(_list_faults(names, places, rows)))
 
 
-def _faults(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Iterator[str]:
-    """What is wrong with the rows, cell by cell: slow, and therefore only for rows that are known to be bad."""
+def _list_faults(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Iterator[str]:
+    """Yield what is wrong with rows, cell by cell: slow, and therefore only for rows that are known to be bad."""
     for line, row in rows:
         if len(row) != len(names):
-            hint = "complete or remove it" if len(row) < len(names) else "write 1.5 and not 1,5, and quote other commas"
+            hint = "complete or remove it"
+            if len(row) > len(names):
+                hint = "write 1.5 and not 1,5, and quote other commas"
             yield f"line {line} has {len(row)} cells, but the header has {len(names)}; {hint}"
             continue
         for j in places:

@@ -36,18 +36,20 @@ class Split:
         return self.family.count(self.parameters)
 
     def select(self, index: Sequence[int] | np.ndarray) -> "Split":
-        """Some of the instances, by their numbers; `split.select(range(10))` are the first ten."""
+        """Return some of the instances, by their numbers; `split.select(range(10))` are the first ten."""
         numbers = np.asarray(index, int)
-        optima = None if self.optima is None else self.optima.select(numbers)
+        optima = self.optima
+        if optima is not None:
+            optima = optima.select(numbers)
         return replace(self, parameters=self.family.select(self.parameters, numbers), optima=optima)
 
     def content_hash(self) -> str:
-        """A SHA-256 of the problem and the parameters, for certificates and training records."""
+        """Return a SHA-256 of the problem and the parameters, for certificates and training records."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.parameters)]
         return content_hash(self.family.problem_hash(), leaves)
 
     def instance_hashes(self) -> list[str]:
-        """A hash of every instance's parameter, to tell whether two sets of instances overlap."""
+        """Return a hash of every instance's parameter, to tell whether two sets of instances overlap."""
         each = (self.family.select(self.parameters, np.array([k])) for k in range(len(self)))
         return [content_hash([np.asarray(leaf) for leaf in jax.tree.leaves(one)])[:32] for one in each]
 
@@ -111,19 +113,23 @@ class Dataset:
         references: bool | Iterable[str] = True,
         **options: Any,
     ) -> "Dataset":
-        """Splits from parameters that are already there, such as past data.
+        """Return the splits of parameters that are already there, such as past data.
 
         `iid` says that they were drawn independently from one distribution. Otherwise an instance that is in two splits
         is refused, because it may be the same one used twice.
         """
-        wanted = set(splits) if references is True else set(references or ())
+        wanted = set(splits)
+        if references is not True:
+            wanted = set(references or ())
         if unknown := wanted - set(splits):
             raise ValueError(f"references are asked for {', '.join(sorted(unknown))}, which is no split")
         bare = Dataset(Split(name, family, parameters, None, iid) for name, parameters in splits.items())
         done = []
         for split in bare:
             family.encode(split.parameters)  # refuse bad data before the long work
-            optima = solve_references(family, split.parameters, **options) if split.name in wanted else None
+            optima = None
+            if split.name in wanted:
+                optima = solve_references(family, split.parameters, **options)
             done.append(replace(split, optima=optima))
         return Dataset(done)
 
@@ -151,7 +157,7 @@ class Dataset:
 def draw(
     sampler: Callable[[np.random.Generator], Parameters], sizes: Mapping[str, int], seed: int
 ) -> dict[str, Parameters]:
-    """The parameters of every split, each from its own stream of random numbers."""
+    """Draw the parameters of every split, each from its own stream of random numbers, and return them by name."""
     _check_sampler(sampler)
     drawn = {}
     for name, size in sizes.items():
@@ -181,8 +187,10 @@ def _check_sampler(sampler: Callable[[np.random.Generator], Parameters]) -> None
 
 
 def _check_disjoint(splits: Mapping[str, Split]) -> None:
-    """No instance may be in two splits, because what is tested must not have been trained on; but independent draws may
-    coincide."""
+    """Refuse splits with an instance in common: what is tested must not have been trained on.
+
+    Independent draws may coincide.
+    """
     owner: dict[str, tuple[str, int]] = {}
     for split in splits.values():
         for k, key in enumerate(split.instance_hashes()):

@@ -1,12 +1,12 @@
 """Samples divided: which of them are to learn from, to choose by, to certify with and to compare on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..families.base import Family
+from ..families.base import Family, Parameters
 from ..families.names import Block, Layout
 from .columns import Columns
 from .dataset import draw
@@ -32,64 +32,95 @@ _UNCERTIFIED = (
 def divide_samples(
     family: Family, samples: Any, sizes: Mapping[str, int] | None, iid: bool | None, seed: int
 ) -> tuple[dict[str, Any], list[str]]:
-    """The parameters of every split, and what is to be said of them."""
+    """Return the parameters of every split, and what is to be said of them."""
     unknown = sorted(set(sizes or ()) - {"train", "validation", "test"})
     if unknown:
         raise ValueError(f"sizes has {', '.join(unknown)}; the splits are train, validation and test")
-    most = _TRAIN if family.n <= _LARGE else _TRAIN_LARGE
+    sizes = sizes or {}
+    most = _TRAIN
+    if family.n > _LARGE:
+        most = _TRAIN_LARGE
     if callable(samples):
         if iid is False:
             raise ValueError("a sampler draws independent parameters; pass past data as an array or a file instead")
-        wanted = {"train": most, "validation": _VALIDATION, "test": _TEST, "selection": _SELECTION if family.m else 0}
-        notes = []
-        if family.sparse:
-            wanted |= _SPARSE
-            notes = [_UNCERTIFIED] if "validation" not in (sizes or {}) else []
-        wanted |= sizes or {}
-        return draw(samples, {name: size for name, size in wanted.items() if size}, seed), notes
+        return _draw_splits(family, samples, most, sizes, seed)
     values = samples
     notes = []
     if not iid:
-        values, notes = _distinct(values)
-    parts, more = share_samples(family.count(values), most, sizes or {}, bool(iid))
+        values, notes = _drop_repeated(values)
     count = family.count(values)
-    if iid:
-        order = np.split(np.random.default_rng([seed, *b"learn"]).permutation(count), np.cumsum([*parts.values()]))
-        return {name: family.select(values, index) for name, index in zip(parts, order, strict=False)}, notes + more
+    parts, more = share_samples(count, most, sizes, bool(iid))
     # The test is on the newest; training sees all the time before.
-    before = np.linspace(0, count - parts["test"] - 1, parts["train"]).round().astype(int)
-    chosen = {"train": before, "test": np.arange(count - parts["test"], count)}
-    others = np.setdiff1d(np.arange(count - parts["test"]), before)
+    numbers = _spread_numbers(parts, count)
+    if iid:
+        numbers = _shuffle_numbers(parts, count, seed)
+    return {name: family.select(values, index) for name, index in numbers.items()}, notes + more
+
+
+def _draw_splits(
+    family: Family, sampler: Callable[[np.random.Generator], Parameters], most: int, sizes: Mapping[str, int], seed: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Draw the parameters of every split, at most `most` to train on; return them, and what is to be said of them."""
+    wanted = {"train": most, "validation": _VALIDATION, "test": _TEST, "selection": _SELECTION}
+    notes = []
+    if not family.m:
+        wanted["selection"] = 0
+    if family.sparse:
+        wanted |= _SPARSE
+        if "validation" not in sizes:
+            notes.append(_UNCERTIFIED)
+    wanted |= sizes
+    return draw(sampler, {name: size for name, size in wanted.items() if size}, seed), notes
+
+
+def _shuffle_numbers(parts: Mapping[str, int], count: int, seed: int) -> dict[str, np.ndarray]:
+    """Return the numbers of the instances of each split, at random."""
+    order = np.random.default_rng([seed, *b"learn"]).permutation(count)
+    return dict(zip(parts, np.split(order, np.cumsum([*parts.values()])), strict=False))
+
+
+def _spread_numbers(parts: Mapping[str, int], count: int) -> dict[str, np.ndarray]:
+    """Return the numbers of the instances of each split: the last for the test, training spread over all before."""
+    test = count - parts["test"]
+    train = np.linspace(0, test - 1, parts["train"]).round().astype(int)
+    numbers = {"train": train, "test": np.arange(test, count)}
+    others = np.setdiff1d(np.arange(test), train)
     if others.size >= _SELECTION // 4:
-        chosen["selection"] = others[-_SELECTION:]
-    return {name: family.select(values, index) for name, index in chosen.items()}, notes + more
+        numbers["selection"] = others[-_SELECTION:]
+    return numbers
 
 
 def read_past(family: Family, samples: Any, columns: Columns) -> Any:
-    """Past parameters as arrays; a sampler as it is."""
+    """Return past parameters as arrays; a sampler as it is."""
     if isinstance(samples, str | Path):
-        layout = family.layout or _unnamed(family, samples)
+        layout = family.layout or _make_layout(family, samples)
         return read_samples(Path(samples), layout, columns)
     if columns is not None:
         raise ValueError("columns says how a file of samples calls its columns, and these samples are no file")
     if callable(samples):
         return samples
-    return family.vectors(np.asarray(samples) if _is_table(samples) else samples)
+    if _is_table(samples):
+        samples = np.asarray(samples)
+    return family.vectors(samples)
 
 
 def _is_table(samples: Any) -> bool:
     return isinstance(samples, list | tuple) and bool(samples) and not isinstance(samples[0], Mapping)
 
 
-def _unnamed(family: Family, path: Any) -> Layout:
+def _make_layout(family: Family, path: Any) -> Layout:
+    """Return the layout of a family without names: one vector x."""
     parameter = getattr(family, "parameter", None)
     if parameter is None:
         raise ValueError(f"the family has no parameter map, so the columns of {path} mean nothing to it")
     return Layout([Block("x", np.arange(parameter.size))], [])
 
 
-def _distinct(values: Any) -> tuple[Any, list[str]]:
-    """Without repetitions, which would be in two splits at once. Not for independent draws: the rest would be none."""
+def _drop_repeated(values: Any) -> tuple[Any, list[str]]:
+    """Return parameters without those that repeat others, which would be in two splits at once, and a note of how many.
+
+    Not for independent draws: the rest would not be independent.
+    """
     if not isinstance(values, np.ndarray) or values.ndim != 2:
         return values, []
     _, first = np.unique(values, axis=0, return_index=True)
@@ -99,13 +130,20 @@ def _distinct(values: Any) -> tuple[Any, list[str]]:
 
 
 def share_samples(count: int, most: int, sizes: Mapping[str, int], iid: bool) -> tuple[dict[str, int], list[str]]:
-    """How many of `count` past instances each split takes, in their order: train, validation, test."""
+    """Return how many of `count` past instances each split takes, in order: train, validation, test; and notes."""
     if count < 4:
         raise ValueError(f"there are {count} samples; learning needs at least 4, and better 20 or more")
     test = sizes.get("test", min(_TEST, max(count // 5, 2)))
-    trained = sizes.get("train", min(most, max((count - test) // (3 if iid else 1), 2)))
-    rest = count - test - trained
-    checked = sizes.get("validation", rest if iid else 0)
+    rest = count - test
+    if iid:
+        # Two thirds are for the certificate.
+        trained = sizes.get("train", min(most, max(rest // 3, 2)))
+        rest -= trained
+        checked = sizes.get("validation", rest)
+    else:
+        trained = sizes.get("train", min(most, max(rest, 2)))
+        rest -= trained
+        checked = sizes.get("validation", 0)
     if min(test, trained) < 1 or checked < 0 or checked > rest:
         raise ValueError(
             f"{count} samples do not make {trained} for training, {checked} for validation and {test} for the "

@@ -18,7 +18,7 @@ from ..families.base import Family, Parameters
 from ..families.composite import Composite
 from ..families.point import Point
 from ..families.quadratic_program import QP
-from .optima import Optima, qp_error
+from .optima import Optima, measure_qp_error
 
 # Instances from which on it costs less (`benchmarks/references.py`).
 MANY = 2000
@@ -33,8 +33,11 @@ _MOST_FAILED = 0.1
 def find_exact(
     family: Family, parameters: Parameters, ranges: list[tuple[int, int]], accuracy: float
 ) -> Iterator[tuple[int, Optima]]:
-    """Yield (start, optima) of those ranges of parameters whose instances all have exact points, within the accuracy
-    too; none where the family has no finish by active sets. The family is in float64."""
+    """Yield (start, optima) of those ranges of parameters whose instances all have exact points.
+
+    The points are within the accuracy too. There are none where the family has no finish by active sets. The family is
+    in float64.
+    """
     if not isinstance(family, QP | Composite) or not finishes_by_sets(family):
         return
     # The switch is never on while a caller has the results: it is the thread's.
@@ -79,6 +82,6 @@ def _verify(family: QP | Composite, parameters: Parameters, found: Exact) -> Opt
     P = sp.csc_array(family.P)
     A = sp.csc_array(family.A)
     rows = zip(data["q"], data["l"], data["u"], x, y, strict=True)
-    error = np.array([qp_error(P, A, *row) for row in rows])
+    error = np.array([measure_qp_error(P, A, *row) for row in rows])
     value = 0.5 * np.sum(x * (P @ x.T).T, axis=1) + np.sum(data["q"] * x, axis=1)
     return Optima(x, y, (A @ x.T).T, value, error)

@@ -4,7 +4,8 @@ Plain NumPy and SciPy on the user's own data, so that workers of a pool need not
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -39,14 +40,33 @@ class Optima:
         return len(self.value)
 
     def select(self, index: np.ndarray) -> "Optima":
-        """Some of them."""
-        y = None if self.y is None else self.y[index]
-        s = None if self.s is None else self.s[index]
-        return Optima(self.x[index], y, s, self.value[index], self.error[index])
+        """Return some of them, by their numbers."""
+        return replace(self, **{name: array[index] for name, array in vars(self).items() if array is not None})
+
+    @staticmethod
+    def stack(optima: Sequence[Optimum]) -> "Optima":
+        """Return single optima as those of N instances."""
+        return _combine(np.stack, optima)
+
+    @staticmethod
+    def join(parts: "Sequence[Optima]") -> "Optima":
+        """Return the optima of parts of the instances, one after the other."""
+        return _combine(np.concatenate, parts)
+
+
+def _combine(join: Callable[[list[Any]], np.ndarray], items: Sequence[Optimum | Optima]) -> Optima:
+    """Return the optima of all items; what they lack without constraints is None here too."""
+    arrays: dict[str, Any] = {}
+    for field in fields(Optima):
+        values = [getattr(item, field.name) for item in items]
+        arrays[field.name] = None
+        if values[0] is not None:
+            arrays[field.name] = join(values)
+    return Optima(**arrays)
 
 
 def require(optimum: Optimum, accuracy: float, what: str) -> Optimum:
-    """The optimum, if its relative KKT error is within the accuracy."""
+    """Return the optimum; refuse one whose relative KKT error is not within the accuracy."""
     if not optimum.error <= accuracy:
         raise InaccurateReferenceError(
             f"the reference optimum of {what} has a relative KKT error of {optimum.error:.1e}, but {accuracy:.1e} was "
@@ -55,8 +75,11 @@ def require(optimum: Optimum, accuracy: float, what: str) -> Optimum:
     return optimum
 
 
-def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u: np.ndarray, what: str) -> Optimum:
-    """min ½x'Px + q'x, l ≤ Ax ≤ u by Clarabel, then an exact solve on the active rows it found."""
+def solve_qp(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u: np.ndarray, what: str) -> Optimum:
+    """Minimise ½x'Px + q'x over l ≤ Ax ≤ u and return the optimum.
+
+    By Clarabel, then by an exact solve on the active rows it found.
+    """
     import clarabel
 
     equal = l == u
@@ -64,7 +87,7 @@ def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u
     lower = (l > -np.inf) & (l < u)
     rows = sp.csc_array(sp.vstack([A[equal], A[upper], -A[lower]]))
     cones = [clarabel.ZeroConeT(int(equal.sum())), clarabel.NonnegativeConeT(int(upper.sum() + lower.sum()))]
-    x, dual, _ = _clarabel(P, q, rows, np.concatenate([u[equal], u[upper], -l[lower]]), cones, what)
+    x, dual, _ = _run_clarabel(P, q, rows, np.concatenate([u[equal], u[upper], -l[lower]]), cones, what)
     y = np.zeros(len(l))
     sizes = np.cumsum([equal.sum(), upper.sum()])
     y[equal] += dual[: sizes[0]]
@@ -73,18 +96,18 @@ def qp_optimum(P: sp.csc_array, A: sp.csc_array, q: np.ndarray, l: np.ndarray, u
     candidates = [(x, y)]
     # A polished point shows which rows were taken for active wrongly; a few rounds settle them.
     for _ in range(6):
-        polished = _polished(P, A, q, l, u, *candidates[-1])
+        polished = _polish(P, A, q, l, u, *candidates[-1])
         if polished is None:
             break
         candidates.append(polished)
-        if qp_error(P, A, q, l, u, *polished) <= 1e-13:
+        if measure_qp_error(P, A, q, l, u, *polished) <= 1e-13:
             break
-    errors = [qp_error(P, A, q, l, u, *candidate) for candidate in candidates]
+    errors = [measure_qp_error(P, A, q, l, u, *candidate) for candidate in candidates]
     x, y = candidates[int(np.argmin(errors))]
     return Optimum(x, y, A @ x, float(0.5 * x @ (P @ x) + q @ x), min(errors))
 
 
-def _polished(
+def _polish(
     P: sp.csc_array,
     A: sp.csc_array,
     q: np.ndarray,
@@ -93,7 +116,10 @@ def _polished(
     x: np.ndarray,
     y: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The KKT system with the active rows as equalities, by regularised LU with iterative refinement."""
+    """Solve the KKT system with the active rows as equalities and return x and y; None where it is singular.
+
+    By regularised LU with iterative refinement.
+    """
     z = A @ x
     at_upper = (u - z < y) | (l == u)
     at_lower = (z - l < -y) & (l < u)
@@ -101,7 +127,9 @@ def _polished(
     target = np.where(at_upper, u, l)[active]
     n = len(q)
     k = len(active)
-    kkt = sp.csc_array(sp.block_array([[P, A[active].T], [A[active], None]]) if k else P)
+    kkt = sp.csc_array(P)
+    if k:
+        kkt = sp.csc_array(sp.block_array([[P, A[active].T], [A[active], None]]))
     rhs = np.concatenate([-q, target])
     solution = np.concatenate([x, y[active]])
     shift = 1e-9 * sp.diags_array(np.concatenate([np.ones(n), -np.ones(k)]))
@@ -118,7 +146,7 @@ def _polished(
     return solution[:n], full
 
 
-def qp_error(
+def measure_qp_error(
     P: sp.csc_array,
     A: sp.csc_array,
     q: np.ndarray,
@@ -127,19 +155,19 @@ def qp_error(
     x: np.ndarray,
     y: np.ndarray,
 ) -> float:
-    """The largest relative violation of feasibility, stationarity and complementarity."""
+    """Return the largest relative violation of feasibility, stationarity and complementarity."""
     z = A @ x
     Px = P @ x
     Aty = A.T @ y
-    primal = np.max(np.maximum(np.maximum(l - z, z - u), 0), initial=0.0) / (1 + _size(z))
-    dual = _size(Px + q + Aty) / (1 + max(_size(Px), _size(q), _size(Aty)))
+    primal = np.max(np.maximum(np.maximum(l - z, z - u), 0), initial=0.0) / (1 + _norm(z))
+    dual = _norm(Px + q + Aty) / (1 + max(_norm(Px), _norm(q), _norm(Aty)))
     with np.errstate(invalid="ignore"):
         slack = np.where(y > 0, u - z, np.where(y < 0, z - l, 0.0))
-    complementary = _size(np.minimum(np.abs(slack), np.abs(y))) / (1 + min(_size(z), _size(y)))
+    complementary = _norm(np.minimum(np.abs(slack), np.abs(y))) / (1 + min(_norm(z), _norm(y)))
     return float(max(primal, dual, complementary))
 
 
-def conic_optimum(
+def solve_conic(
     P: sp.csc_array,
     A: sp.csc_array,
     cones: tuple[Sequence[ClarabelCone], np.ndarray],
@@ -147,20 +175,24 @@ def conic_optimum(
     c: np.ndarray,
     what: str,
 ) -> Optimum:
-    """min ½x'Px + c'x, Ax + s = b, s ∈ K by Clarabel; its cones by name and size, and our rows in their order."""
+    """Minimise ½x'Px + c'x over Ax + s = b, s ∈ K by Clarabel; return the optimum.
+
+    `cones` has Clarabel's by name and size, and our rows in their order.
+    """
     import clarabel
 
     names, order = cones
     kinds = [getattr(clarabel, name)(*() if size is None else (size,)) for name, size in names]
-    x, dual, slack = _clarabel(P, c, sp.csc_array(A[order]), b[order], kinds, what)
+    x, dual, slack = _run_clarabel(P, c, sp.csc_array(A[order]), b[order], kinds, what)
     y = np.empty_like(dual)
     s = np.empty_like(slack)
-    y[order], s[order] = dual, slack
+    y[order] = dual
+    s[order] = slack
     Px = P @ x
     Ax = A @ x
     Aty = A.T @ y
-    primal = _size(Ax + s - b) / (1 + max(_size(Ax), _size(s), _size(b)))
-    stationary = _size(Px + c + Aty) / (1 + max(_size(Px), _size(c), _size(Aty)))
+    primal = _norm(Ax + s - b) / (1 + max(_norm(Ax), _norm(s), _norm(b)))
+    stationary = _norm(Px + c + Aty) / (1 + max(_norm(Px), _norm(c), _norm(Aty)))
     quadratic = x @ Px
     linear = c @ x
     support = b @ y
@@ -168,9 +200,10 @@ def conic_optimum(
     return Optimum(x, y, s, float(0.5 * quadratic + linear), float(max(primal, stationary, gap)))
 
 
-def _clarabel(
+def _run_clarabel(
     P: sp.csc_array, q: np.ndarray, A: sp.csc_array, b: np.ndarray, cones: list, what: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return x, dual values and slacks of min ½x'Px + q'x over Ax + s = b, s in the cones."""
     import clarabel
 
     settings = clarabel.DefaultSettings()
@@ -183,13 +216,15 @@ def _clarabel(
     result = solver.solve()
     status = str(result.status)
     if "Infeasible" in status:
-        kind = "primal" if "Primal" in status else "dual"
+        kind = "dual"
+        if "Primal" in status:
+            kind = "primal"
         raise NoOptimumError(f"{what} has no optimum: Clarabel finds it {kind} infeasible")
     return np.array(result.x), np.array(result.z), np.array(result.s)
 
 
-def symmetric_solver(P: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """b ↦ P⁻¹b for a positive semidefinite P, factored once; by least squares where P is singular."""
+def make_symmetric_solver(P: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return b ↦ P⁻¹b for a positive semidefinite P, factored once; by least squares where P is singular."""
     factor, info = scipy.linalg.lapack.dpotrf(P, lower=True)
     pivots = np.abs(np.diag(factor))
     # Rounding lets some singular matrices pass.
@@ -203,14 +238,15 @@ def symmetric_solver(P: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return solve
 
 
-def quadratic_optimum(P: np.ndarray, solve: Callable[[np.ndarray], np.ndarray], q: np.ndarray, what: str) -> Optimum:
-    """min ½x'Px + q'x by the normal equations, with the `symmetric_solver` of P."""
+def solve_quadratic(P: np.ndarray, solve: Callable[[np.ndarray], np.ndarray], q: np.ndarray, what: str) -> Optimum:
+    """Minimise ½x'Px + q'x by the normal equations and return the optimum; `solve` is b ↦ P⁻¹b."""
     x = solve(-q)
-    error = _size(P @ x + q) / (1 + _size(q))
+    error = _norm(P @ x + q) / (1 + _norm(q))
     if error > 1e-6:
         raise ValueError(f"{what} has no minimum: q is not in the range of P, so the objective is unbounded below")
     return Optimum(x, None, None, float(0.5 * x @ (P @ x) + q @ x), float(error))
 
 
-def _size(v: np.ndarray) -> float:
+def _norm(v: np.ndarray) -> float:
+    """Return ‖v‖∞."""
     return float(np.max(np.abs(v), initial=0.0))

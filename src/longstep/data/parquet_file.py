@@ -11,7 +11,7 @@ from jaxtyping import Float
 from ..errors import SamplesError
 from ..families.names import Layout
 from .columns import Columns, choose_labels, describe_damage, rename_columns
-from .tables import pyarrow
+from .tables import import_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 @contextmanager
 def open_parquet(path: Path) -> "Iterator[pq.ParquetFile]":
     """Open a file for as long as the block runs; what pyarrow cannot read in it is refused, without the path."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     import pyarrow.parquet as pq
 
     try:
@@ -43,7 +43,7 @@ def open_parquet(path: Path) -> "Iterator[pq.ParquetFile]":
 
 def choose_columns(schema: "pa.Schema", layout: Layout, columns: Columns) -> Chosen:
     """Return the columns of a file that hold parameters; refused where one is missing or holds no numbers."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     own = schema.names
     names = rename_columns(own, layout, columns)
     labels = choose_labels(names, layout)
@@ -58,7 +58,7 @@ def choose_columns(schema: "pa.Schema", layout: Layout, columns: Columns) -> Cho
 
 def read_numbers(table: "pa.Table", chosen: Chosen) -> Float[np.ndarray, "rows labels"]:
     """Return the numbers of the chosen columns; missing values become NaN, which layouts refuse."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     values = np.empty((table.num_rows, len(chosen.names)))
     for k, name in enumerate(chosen.names):
         values[:, k] = table.column(name).cast(pa.float64(), safe=False).to_numpy()

@@ -14,7 +14,7 @@ from ..families.names import Layout
 from .columns import Columns, describe_damage, list_names, name_values
 from .csv_file import scan_csv
 from .parquet_file import Chosen, choose_columns, open_parquet, read_numbers
-from .tables import by_suffix, pyarrow
+from .tables import choose_by_suffix, import_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ def open_rows(path: "str | Path", layout: Layout | None, columns: Columns = None
         return ParquetRows(_list_files(path), layout, columns, keep)
     if suffix == ".parquet":
         return ParquetRows([path], layout, columns, keep)
-    return by_suffix(path, {".csv": CsvRows}, ".parquet, .csv or .npy, or a folder of Parquet files")(
+    return choose_by_suffix(path, {".csv": CsvRows}, ".parquet, .csv or .npy, or a folder of Parquet files")(
         path, layout, columns
     )
 
@@ -143,7 +143,7 @@ class ParquetRows:
 
     def _convert(self, k: int, batch: "pa.RecordBatch", first: int) -> Piece:
         """Return the parameters in a batch of columns, checked, and the columns that are kept."""
-        table = pyarrow().Table.from_batches([batch])
+        table = import_pyarrow().Table.from_batches([batch])
         chosen = self.chosen[k]
         x = _check(self.layout, chosen.labels, read_numbers(table, chosen), range(first, first + len(table)), "row")
         return Piece(x, {name: table.column(name).combine_chunks() for name in self.keep})
@@ -293,7 +293,7 @@ def _regroup(pieces: Iterable[Piece], size: int) -> Iterator[Piece]:
 def _join(pieces: list[Piece]) -> Piece:
     if len(pieces) == 1:
         return pieces[0]
-    kept = {name: pyarrow().concat_arrays([piece.kept[name] for piece in pieces]) for name in pieces[0].kept}
+    kept = {name: import_pyarrow().concat_arrays([piece.kept[name] for piece in pieces]) for name in pieces[0].kept}
     return Piece(np.concatenate([piece.x for piece in pieces]), kept)
 
 

@@ -16,7 +16,7 @@ from .columns import Columns, describe_damage, describe_empty, name_arrays, name
 from .csv_file import scan_csv
 from .parquet_file import choose_columns, open_parquet, read_numbers
 from .rows import ArrayRows
-from .tables import by_suffix
+from .tables import choose_by_suffix
 
 
 def read_samples(path: "str | Path", layout: Layout, columns: Columns = None) -> Float[np.ndarray, "N size"]:
@@ -56,7 +56,7 @@ def read_samples(path: "str | Path", layout: Layout, columns: Columns = None) ->
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     kinds = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz, ".npy": _read_npy}
-    read = by_suffix(path, kinds, ".csv, .parquet, .npz or .npy")
+    read = choose_by_suffix(path, kinds, ".csv, .parquet, .npz or .npy")
     lines = None
     try:
         if not layout.size:
@@ -70,7 +70,7 @@ def read_samples(path: "str | Path", layout: Layout, columns: Columns = None) ->
         if x.ndim == 1:
             raise SamplesError("the arrays need a leading axis of instances; for one instance save value[None]")
     except ValueError as error:
-        raise SamplesError(f"{path}: {error}{_line(str(error), lines)}") from None
+        raise SamplesError(f"{path}: {error}{_locate_line(str(error), lines)}") from None
     return np.ascontiguousarray(x)
 
 
@@ -100,7 +100,7 @@ def _read_npz(path: Path, layout: Layout, columns: Columns) -> _Read:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             names = rename_columns(file.files, layout, columns)
             own = dict(zip(names, file.files, strict=True))
-            return name_arrays(layout, names, lambda name: _real(own[name], file)), None
+            return name_arrays(layout, names, lambda name: _read_array(own[name], file)), None
     except SamplesError:
         raise
     # For a .npy file by another name NumPy gives an array, and `with` refuses it by a TypeError.
@@ -113,7 +113,8 @@ def _read_npy(path: Path, layout: Layout, columns: Columns) -> _Read:
     return layout.split(np.array(rows.array, np.float64)), None
 
 
-def _real(name: str, file: Mapping[str, np.ndarray]) -> np.ndarray:
+def _read_array(name: str, file: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return an array of a file; refuse one that is not of real numbers."""
     try:
         array = np.asarray(file[name])
     except ValueError as error:
@@ -123,7 +124,9 @@ def _real(name: str, file: Mapping[str, np.ndarray]) -> np.ndarray:
     return array
 
 
-def _line(message: str, lines: list[int] | None) -> str:
-    """Where in a CSV file the instance is that a message of the layout is about."""
+def _locate_line(message: str, lines: list[int] | None) -> str:
+    """Return where in a CSV file the instance is that a message of the layout is about."""
     found = re.findall(r" of instance (\d+)", message)
-    return f" (line {lines[int(found[-1])]})" if found and lines else ""
+    if not (found and lines):
+        return ""
+    return f" (line {lines[int(found[-1])]})"

@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -36,7 +36,7 @@ def write_table(path: "str | Path", columns: Mapping[str, np.ndarray]) -> None:
     ['mu[0],mu[1]', '0.1,0.2', '0.3,-0.001']
     """
     path = Path(path)
-    write = by_suffix(path, {".csv": _csv_bytes, ".parquet": _parquet_bytes, ".npz": _npz_bytes})
+    write = choose_by_suffix(path, {".csv": _encode_csv, ".parquet": _encode_parquet, ".npz": _encode_npz})
     arrays = {name: np.asarray(column) for name, column in columns.items()}
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "biufU":
@@ -48,7 +48,7 @@ def write_table(path: "str | Path", columns: Mapping[str, np.ndarray]) -> None:
     write_bytes(path, write(arrays))
 
 
-def variable_columns(
+def make_variable_columns(
     layout: Layout | None, solution: Solution, variables: Sequence[str] | None = None
 ) -> dict[str, np.ndarray]:
     """Return a column for every entry of every variable, `u[0,1]`, with one row for each instance of a batch.
@@ -95,7 +95,7 @@ def _label_entries(layout: Layout | None, n: int) -> dict[str, list[str]]:
     return labels
 
 
-def solution_columns(
+def make_solution_columns(
     layout: Layout | None,
     solution: Solution,
     variables: Sequence[str] | None = None,
@@ -117,11 +117,18 @@ def solution_columns(
     if solution.outside is not None:
         columns["outside"] = solution.outside
     columns = {name: np.atleast_1d(column) for name, column in columns.items()}
-    points = variable_columns(layout, solution, variables)
-    columns |= {f"variable.{name}" if name in columns else name: v for name, v in points.items()}
-    if dtype is None:
-        return columns
-    return {name: column.astype(dtype) if column.dtype.kind == "f" else column for name, column in columns.items()}
+    points = make_variable_columns(layout, solution, variables)
+    taken = set(columns)
+    for name, column in points.items():
+        key = name
+        if name in taken:
+            key = f"variable.{name}"
+        columns[key] = column
+    if dtype is not None:
+        for name, column in columns.items():
+            if column.dtype.kind == "f":
+                columns[name] = column.astype(dtype)
+    return columns
 
 
 def write_solutions(
@@ -131,21 +138,27 @@ def write_solutions(
     variables: Sequence[str] | None = None,
     dtype: DTypeLike | None = None,
 ) -> None:
-    """Write `solution_columns` to a file, one row for each instance."""
-    write_table(path, solution_columns(layout, solution, variables, dtype))
+    """Write `make_solution_columns` to a file, one row for each instance."""
+    write_table(path, make_solution_columns(layout, solution, variables, dtype))
 
 
-def _csv_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
-    words = np.array(["false", "true"])
-    cells = [(words[column.astype(int)] if column.dtype == bool else column).tolist() for column in columns.values()]
+def _encode_csv(columns: Mapping[str, np.ndarray]) -> bytes:
+    cells = [_list_cells(column) for column in columns.values()]
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([list(columns), *zip(*cells, strict=True)])
     return text.getvalue().encode()
 
 
-def _parquet_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
-    pa = pyarrow()
+def _list_cells(column: np.ndarray) -> list[Any]:
+    """Return the cells of a column of a CSV file: true and false for booleans."""
+    if column.dtype == bool:
+        return np.array(["false", "true"])[column.astype(int)].tolist()
+    return column.tolist()
+
+
+def _encode_parquet(columns: Mapping[str, np.ndarray]) -> bytes:
+    pa = import_pyarrow()
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
@@ -155,16 +168,24 @@ def _parquet_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
 
 def make_arrow(columns: "Mapping[str, np.ndarray | pa.Array]") -> "pa.Table":
     """Return columns as a table of Arrow."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     plain = {}
     for name, column in columns.items():
         plain[name] = column
         if isinstance(column, np.ndarray):
-            plain[name] = pa.array(column.tolist() if column.dtype.kind == "U" else column)
+            plain[name] = _make_arrow_column(column)
     return pa.table(plain)
 
 
-def _npz_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
+def _make_arrow_column(column: np.ndarray) -> "pa.Array":
+    """Return a column of Arrow; of text it takes lists."""
+    pa = import_pyarrow()
+    if column.dtype.kind == "U":
+        return pa.array(column.tolist())
+    return pa.array(column)
+
+
+def _encode_npz(columns: Mapping[str, np.ndarray]) -> bytes:
     # NumPy takes these for arguments of its own.
     if taken := {"file", "allow_pickle"}.intersection(columns):
         raise ValueError(f"NumPy cannot write a column called {min(taken)!r} to an .npz file: rename it, or write .csv")
@@ -173,16 +194,18 @@ def _npz_bytes(columns: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def by_suffix(path: Path, kinds: Mapping[str, Kind], known: str = ".csv, .parquet or .npz") -> Kind:
-    """What belongs to the kind of file that a path's suffix names."""
+def choose_by_suffix(path: Path, kinds: Mapping[str, Kind], known: str = ".csv, .parquet or .npz") -> Kind:
+    """Return what belongs to the kind of file that a path's suffix names."""
     if path.suffix.lower() not in kinds:
-        found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
+        found = "no suffix"
+        if path.suffix:
+            found = f"the suffix {path.suffix!r}"
         raise ValueError(f"{path} has {found}; use {known}")
     return kinds[path.suffix.lower()]
 
 
-def pyarrow() -> ModuleType:
-    """The module, or an error that says how to get it."""
+def import_pyarrow() -> ModuleType:
+    """Return the module, or raise an error that says how to get it."""
     try:
         import pyarrow
     except ImportError:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import PyTree
 
 from .._util.plain import Json
@@ -18,6 +17,7 @@ from ..families.base import Family
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
 from ..solver import Solver
+from .package_errors import prepare_osqp, prepare_scs, split_rows
 
 TOLERANCES = (1e-3, 1e-6)
 # First-order steps on large problems are for these.
@@ -151,18 +151,11 @@ def _average(package: str, eps: float, found: list[tuple[int, bool, float]], mos
 
 
 def _run_osqp(family: QP, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
-    import osqp
-
-    # It reads the numbers of an update as they lie in memory, whatever their strides.
-    data = {name: np.ascontiguousarray(values) for name, values in data.items()}
-    solver = osqp.OSQP()
+    rows = split_rows(data)
+    solver = prepare_osqp(family)(rows[0], eps_abs=eps, eps_rel=eps, max_iter=most)
     found = []
-    P = sp.csc_matrix(sp.triu(family.P))
-    A = sp.csc_matrix(family.A)
-    first = {name: data[name][0] for name in ("q", "l", "u")}
-    solver.setup(P, A=A, **first, eps_abs=eps, eps_rel=eps, max_iter=most, verbose=False, warm_starting=False)
-    for q, l, u in zip(data["q"], data["l"], data["u"], strict=True):
-        solver.update(q=q, l=l, u=u)
+    for row in rows:
+        solver.update(**row)
         begin = time.perf_counter()
         info = solver.solve().info
         done = ("solved" in info.status and "inaccurate" not in info.status) or "infeasible" in info.status
@@ -171,14 +164,11 @@ def _run_osqp(family: QP, data: dict[str, np.ndarray], eps: float, most: int) ->
 
 
 def _run_scs(family: Conic, data: dict[str, np.ndarray], eps: float, most: int) -> list[tuple[int, bool, float]]:
-    import scs
-
-    given = {"P": sp.csc_matrix(sp.triu(family.P)), "A": sp.csc_matrix(family.A), "b": data["b"][0], "c": data["c"][0]}
-    options = {"eps_abs": eps, "eps_rel": eps, "max_iters": most, "verbose": False}
-    solver = scs.SCS(given, family.cones.scs(), **options)
+    rows = split_rows(data)
+    solver = prepare_scs(family)(rows[0], eps_abs=eps, eps_rel=eps, max_iters=most)
     found = []
-    for b, c in zip(data["b"], data["c"], strict=True):
-        solver.update(b, c)
+    for row in rows:
+        solver.update(row["b"], row["c"])
         begin = time.perf_counter()
         info = solver.solve(warm_start=False)["info"]
         done = info["status"] in ("solved", "infeasible", "unbounded")

@@ -1,8 +1,9 @@
 """How far the installed package, `osqp` or `scs`, is after a few numbers of steps: its row beside our own methods'."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +22,12 @@ _LEAST_INSTANCES = 5
 _MOST_INSTANCES = 50
 # What a package returns: x and y, of scs also s, and whether the workspace is as it was set up.
 Answer = tuple[np.ndarray, np.ndarray, np.ndarray | None, bool]
+# With these no test ends a run early. OSQP refuses tolerances of zero; it judges the last iterate by them all the same,
+# and a certificate of infeasibility would replace it.
+ENDLESS_OSQP: dict[str, object] = {
+    "check_termination": 0, "eps_abs": 1e-300, "eps_rel": 0.0, "eps_prim_inf": 1e-300, "eps_dual_inf": 1e-300,
+}  # fmt: skip
+ENDLESS_SCS: dict[str, object] = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +70,46 @@ def measure_package(family: Family, parameters: PyTree, most: int) -> PackageErr
     return None
 
 
+# The data of one instance by name.
 Row = dict[str, np.ndarray]
 Workspace = Callable[[Row], Answer]
+
+
+def split_rows(data: Mapping[str, np.ndarray]) -> list[Row]:
+    """Return the data of N instances, one dict an instance."""
+    # Packages read the numbers of an update as they lie in memory, whatever their strides.
+    columns = [np.ascontiguousarray(values) for values in data.values()]
+    return [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def prepare_osqp(family: QP) -> Callable[..., Any]:
+    """Return a function that sets up a workspace of `osqp` on an instance, without warm starts, with its settings."""
+    import osqp
+
+    P = sp.csc_matrix(sp.triu(family.P))
+    A = sp.csc_matrix(family.A)
+
+    def set_up(first: Row, **settings: object) -> Any:
+        solver = osqp.OSQP()
+        options = {**settings, "warm_starting": False, "verbose": False, "polishing": False}
+        solver.setup(P, first["q"], A, first["l"], first["u"], **options)
+        return solver
+
+    return set_up
+
+
+def prepare_scs(family: Conic) -> Callable[..., Any]:
+    """Return a function that sets up a workspace of `scs` on an instance, with its settings."""
+    import scs
+
+    matrices = {"A": sp.csc_matrix(family.A)}
+    if family.P.nnz:
+        matrices["P"] = sp.csc_matrix(sp.triu(family.P))
+
+    def set_up(first: Row, **settings: object) -> Any:
+        return scs.SCS({**matrices, "b": first["b"], "c": first["c"]}, family.cones.scs(), **settings, verbose=False)
+
+    return set_up
 
 
 def _take_instances(family: QP | Conic, parameters: PyTree, counts: Sequence[int]) -> list[Row]:
@@ -72,9 +117,7 @@ def _take_instances(family: QP | Conic, parameters: PyTree, counts: Sequence[int
     work = sum(counts) * (4 * family.A.nnz + family.P.nnz + 10 * (family.n + family.m))
     many = int(np.clip(_MOST_WORK / max(work, 1), _LEAST_INSTANCES, _MOST_INSTANCES))
     index = np.arange(min(family.count(parameters), many))
-    # Packages read the numbers of an update as they lie in memory, whatever their strides.
-    data = {name: np.ascontiguousarray(v) for name, v in family.data(family.select(parameters, index)).items()}
-    return [{name: values[i] for name, values in data.items()} for i in index]
+    return split_rows(family.data(family.select(parameters, index)))
 
 
 def _collect(
@@ -100,20 +143,13 @@ def _collect(
 
 
 def _open_osqp(family: QP) -> Callable[[Row, int], Workspace]:
-    import osqp
-
-    P = sp.csc_matrix(sp.triu(family.P))
-    A = sp.csc_matrix(family.A)
-    # Tolerances of zero are refused.
-    never = {"eps_abs": 1e-300, "eps_rel": 0.0, "eps_prim_inf": 1e-300, "eps_dual_inf": 1e-300}
-    options = {**never, "check_termination": 0, "warm_starting": False, "verbose": False}
+    set_up = prepare_osqp(family)
 
     def open_workspace(first: Row, count: int) -> Workspace:
-        solver = osqp.OSQP()
-        solver.setup(P, A=A, **{name: first[name] for name in ("q", "l", "u")}, max_iter=count, **options)
+        solver = set_up(first, **ENDLESS_OSQP, max_iter=count)
 
         def solve(row: Row) -> Answer:
-            solver.update(q=row["q"], l=row["l"], u=row["u"])
+            solver.update(**row)
             found = solver.solve(raise_error=False)
             # The arrays are the workspace's own, which the next solve overwrites.
             return np.array(found.x, np.float64), np.array(found.y, np.float64), None, found.info.rho_updates == 0
@@ -124,15 +160,10 @@ def _open_osqp(family: QP) -> Callable[[Row, int], Workspace]:
 
 
 def _open_scs(family: Conic) -> Callable[[Row, int], Workspace]:
-    import scs
-
-    P = sp.csc_matrix(sp.triu(family.P))
-    A = sp.csc_matrix(family.A)
-    never = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
+    set_up = prepare_scs(family)
 
     def open_workspace(first: Row, count: int) -> Workspace:
-        given = {"P": P, "A": A, "b": first["b"], "c": first["c"]}
-        solver = scs.SCS(given, family.cones.scs(), max_iters=count, verbose=False, **never)
+        solver = set_up(first, **ENDLESS_SCS, max_iters=count)
 
         def solve(row: Row) -> Answer:
             solver.update(row["b"], row["c"])

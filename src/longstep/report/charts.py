@@ -13,16 +13,16 @@ from .svg import (
     WIDTH,
     Kind,
     Scale,
-    across,
     draw_axes,
     draw_band,
     draw_hits,
     draw_line,
     draw_stairs,
     make_panel,
+    scale_across,
+    scale_upwards,
     show_number,
     span_decades,
-    upwards,
 )
 
 # Errors below this are rounding.
@@ -44,9 +44,9 @@ def draw_ranges(rows: Sequence[CostRow], colours: Mapping[str, str]) -> Markup:
     """Return a panel of the steps of each method at one tolerance, from the median by 95% to the worst."""
     height = TOP + BOTTOM + _LINE * len(rows)
     low, high = span_decades(max(value, 1.0) for row in rows for value in (row.median, row.worst))
-    x = across(low, high, "log", left=_NAMES)
+    x = scale_across(low, high, "log", left=_NAMES)
     lines = []
-    for value in x.ticks():
+    for value in x.choose_ticks():
         at = x.place(value)
         lines.append(tag("line", x1=at, x2=at, y1=TOP, y2=height - BOTTOM, class_="grid"))
         lines.append(tag("text", show_number(value), x=at, y=height - BOTTOM + 15, text_anchor="middle"))
@@ -78,20 +78,20 @@ def _read_row(row: CostRow) -> str:
 
 
 def draw_profiles(rows: Sequence[CostRow], colours: Mapping[str, str]) -> Markup:
-    """Return a panel of the share of instances that each method has solved after so many steps, in both scales."""
+    """Return a panel of the share of instances that each method has solved by each step, in both scales."""
     steps = {row.method: sorted(max(k, 1) for k in row.steps or () if k is not None) for row in rows}
     largest = max([k for counts in steps.values() for k in counts], default=1)
-    y = upwards(0.0, 100.0)
+    y = scale_upwards(0.0, 100.0)
     end = 10 ** math.ceil(math.log10(max(largest, 2)))
     variants = []
-    for kind, x in (("log", across(1, end, "log")), ("lin", across(0, 1.05 * largest))):
+    for kind, x in (("log", scale_across(1, end, "log")), ("lin", scale_across(0, 1.05 * largest))):
         lines = [draw_axes(x, y, "budget [steps]", "instances solved [%]")]
         for row in rows:
             counts = steps[row.method]
             total = len(row.steps or ()) or 1
-            shares = [100 * (i + 1) / total for i in range(len(counts))]
-            ends = [x.low, *counts, x.high], [0.0, *shares, shares[-1] if shares else 0.0]
-            lines.append(draw_stairs(x, y, *ends, colours[row.method]))
+            shares = [100 * solved / total for solved in range(len(counts) + 1)]
+            stairs = draw_stairs(x, y, [x.low, *counts, x.high], [*shares, shares[-1]], colours[row.method])
+            lines.append(stairs)
         points = _choose_points(x, largest)
         texts = [_read_profile(k, rows) for k in points]
         lines.append(draw_hits(x, y, points, texts))
@@ -126,15 +126,18 @@ def draw_convergence(curves: Sequence[Curves], colours: Mapping[str, str], certi
     top = 1e3 * max(starts, default=math.inf)
     low, high = span_decades([min(v, top) for v in values if v > 0 and math.isfinite(v)], _FLOOR)
     last = max(max(c.counts) for c in curves)
-    x = across(0, max(last, 1))
+    x = scale_across(0, max(last, 1))
     most = max((v for c in curves for v in c.late if math.isfinite(v) and v <= top), default=1.0) or 1.0
-    scales: list[tuple[Kind, Scale]] = [("log", upwards(low, high, "log")), ("lin", upwards(0.0, most))]
+    scales: list[tuple[Kind, Scale]] = [("log", scale_upwards(low, high, "log")), ("lin", scale_upwards(0.0, most))]
     panels = []
-    for i, mine in enumerate(curves):
+    for mine in curves:
+        promised = None
+        if mine is curves[0]:
+            promised = certificate
         variants = []
         for kind, y in scales:
             others = [draw_line(x, y, c.counts, c.median, "behind") for c in curves if c is not mine]
-            bounds = draw_bounds(x, y, certificate if i == 0 else None)
+            bounds = draw_bounds(x, y, promised)
             band = draw_band(x, y, mine.counts, mine.median, mine.worst, colours[mine.method])
             lines = [
                 draw_line(x, y, mine.counts, curve, f"{colours[mine.method]} {style}")
@@ -152,8 +155,10 @@ def draw_convergence(curves: Sequence[Curves], colours: Mapping[str, str], certi
 
 def draw_bounds(x: Scale, y: Scale, certificate: Certificate | None) -> Markup:
     """Return marks at what a certificate promises, nothing where it promises nothing."""
+    if certificate is None:
+        return join()
     marks = []
-    for claim in certificate.claims if certificate is not None else ():
+    for claim in certificate.claims:
         if _FLOOR < claim.tolerance < math.inf and claim.iterations <= x.high:
             a = x.place(claim.iterations)
             b = y.place(claim.tolerance)
@@ -174,7 +179,7 @@ def draw_schedule(learned: Learned) -> Markup:
         marks = {"const": learned.constant.get(name), "usual": learned.defaults.get(name)}
         levels = [*values, steady, *(v for v in marks.values() if v is not None)]
         H = len(values)
-        x = across(-0.5, H + max(3, H // 6) - 0.5)
+        x = scale_across(-0.5, H + max(3, H // 6) - 0.5)
         y = _choose_scale(levels)
         unit = learned.units.get(name, "1")
         parts = [draw_axes(x, y, "iteration [steps]", f"{name} [{unit}]")]
@@ -188,8 +193,8 @@ def draw_schedule(learned: Learned) -> Markup:
             parts += [tag("circle", cx=x.place(k), cy=y.place(v), r=2.2, class_="dot c0") for k, v in enumerate(values)]
         parts.append(draw_line(x, y, [H - 0.5, x.high], [steady, steady], "c0 thick"))
         texts = [f"step {k}: {name} {value:.4g}" for k, value in enumerate(values)]
-        texts.append(f"steady from step {H}: {name} {steady:.4g}, best constant {_show(marks['const'])}, ")
-        texts[-1] += f"default {_show(marks['usual'])}"
+        texts.append(f"steady from step {H}: {name} {steady:.4g}, best constant {_show_value(marks['const'])}, ")
+        texts[-1] += f"default {_show_value(marks['usual'])}"
         parts.append(draw_hits(x, y, [*range(H), (H - 0.5 + x.high) / 2], texts))
         panels.append(make_panel(name, texts[-1], *parts))
     return join(*panels)
@@ -200,13 +205,15 @@ def _choose_scale(levels: Sequence[float]) -> Scale:
     low = min(levels)
     high = max(levels)
     if low > 0 and high >= 5 * low:
-        return upwards(low / 1.3, high * 1.3, "log")
+        return scale_upwards(low / 1.3, high * 1.3, "log")
     room = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
-    return upwards(low - room, high + room)
+    return scale_upwards(low - room, high + room)
 
 
-def _show(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
+def _show_value(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.4g}"
 
 
 def draw_metric(groups: Sequence[MetricGroup]) -> Markup:
@@ -218,8 +225,8 @@ def draw_metric(groups: Sequence[MetricGroup]) -> Markup:
     panels = []
     for group in groups[:MOST_GROUPS]:
         count = len(group.values)
-        x = across(-0.5, count - 0.5)
-        y = upwards(low, high, "log", height)
+        x = scale_across(-0.5, count - 0.5)
+        y = scale_upwards(low, high, "log", height)
         base = y.place(1.0)
         wide = max((x.end - x.start) / count * 0.7, 0.6)
         bars = []
@@ -238,15 +245,21 @@ def draw_metric(groups: Sequence[MetricGroup]) -> Markup:
 
 
 def _read_entry(group: MetricGroup, j: int) -> str:
-    where = " ".join(word for word in (group.entries[j], f"({group.unknowns[j]})" if group.unknowns[j] else "") if word)
-    return f"{where}: penalty × {group.values[j]:.3g}"
+    words = []
+    if group.entries[j]:
+        words.append(group.entries[j])
+    if group.unknowns[j]:
+        words.append(f"({group.unknowns[j]})")
+    return f"{' '.join(words)}: penalty × {group.values[j]:.3g}"
 
 
 def draw_times(timing: Mapping[str, float], total: float) -> Markup:
     """Return a table of phases with a bar for each, as long as its share of the whole time."""
     rows = []
     for name, seconds in timing.items():
-        share = 100 * seconds / total if total else 0.0
+        share = 0.0
+        if total:
+            share = 100 * seconds / total
         bar = tag("span", class_="share", style=f"width:{min(share, 100):.1f}%")
         cells = [tag("th", name, scope="row"), tag("td", seconds_text(seconds)), tag("td", f"{share:.0f}%")]
         rows.append(tag("tr", *cells, tag("td", bar, class_="bars")))

@@ -43,7 +43,6 @@ class CostRow:
     @staticmethod
     def of(fields: Mapping[str, object]) -> "CostRow":
         """Return the row of plain data."""
-        steps = read_optional(fields.get("steps"), read_list)
         return CostRow(
             method=read_text(fields["method"]),
             eps=read_number(fields["eps"], 0),
@@ -53,7 +52,7 @@ class CostRow:
             unsolved=read_whole(fields["unsolved"]),
             most=read_whole(fields["most"]),
             seconds=read_optional(fields["seconds"], read_number),
-            steps=None if steps is None else tuple(read_optional(k, read_whole) for k in steps),
+            steps=read_optional(fields.get("steps"), _read_steps),
         )
 
     @property
@@ -64,7 +63,7 @@ class CostRow:
         return sum(self.most if k is None else k for k in self.steps) / len(self.steps)
 
     @property
-    def package(self) -> bool:
+    def is_package(self) -> bool:
         """Whether this is the installed package."""
         return self.method.endswith("package")
 
@@ -96,7 +95,7 @@ class Curves:
         about = read_text(fields["method"]), counts, read_whole(fields["instances"])
         return Curves(*about, mean, median, late, worst, whole="counts" not in fields)
 
-    def reached(self, tolerance: float, curve: Sequence[float]) -> tuple[int | None, int | None]:
+    def find_reached(self, tolerance: float, curve: Sequence[float]) -> tuple[int | None, int | None]:
         """Return the first count at which a curve meets a tolerance, and that from which it stays there."""
         below = [value <= tolerance for value in curve]
         if not any(below):
@@ -104,8 +103,8 @@ class Curves:
         first = self.counts[below.index(True)]
         if not below[-1]:
             return first, None
-        above = [i for i, met in enumerate(below) if not met]
-        return first, self.counts[above[-1] + 1] if above else self.counts[0]
+        above = [-1, *(i for i, met in enumerate(below) if not met)]
+        return first, self.counts[above[-1] + 1]
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,11 @@ def load_document(path: Path) -> ReportDocument:
 
 def _read_document(fields: Mapping[str, object]) -> ReportDocument:
     curves = [read_object(each) for each in read_list(fields.get("evaluations", []))]
-    metric, measure = (read_text(curves[0][name]) if curves else "" for name in ("metric", "measure"))
+    metric = ""
+    measure = ""
+    if curves:
+        metric = read_text(curves[0]["metric"])
+        measure = read_text(curves[0]["measure"])
     if fields.get("package") is not None:
         curves.append(read_object(fields["package"]))
     instances = {name: read_whole(count) for name, count in read_object(fields["instances"]).items()}
@@ -228,14 +231,19 @@ def _read_document(fields: Mapping[str, object]) -> ReportDocument:
         metric=metric,
         measure=measure,
         problem=read_object(fields.get("problem", {})),
-        learned=read_optional(fields.get("learned"), _reader(Learned.of)),
+        learned=read_optional(fields.get("learned"), _make_reader(Learned.of)),
         curves=tuple(map(Curves.of, curves)),
         origin=read_object(fields.get("origin", {})),
     )
 
 
-def _reader(of: Callable[[Mapping[str, object]], ReadT]) -> Callable[[object], ReadT]:
+def _make_reader(of: Callable[[Mapping[str, object]], ReadT]) -> Callable[[object], ReadT]:
     return lambda value: of(read_object(value))
+
+
+def _read_steps(value: object) -> tuple[int | None, ...]:
+    """Return the steps of every instance, None for one without answer."""
+    return tuple(read_optional(each, read_whole) for each in read_list(value))
 
 
 def _read_numbers(value: object) -> dict[str, float]:

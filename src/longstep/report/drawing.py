@@ -13,7 +13,7 @@ from ..algorithms.registry import REGISTERED
 from ..certificates.certificate import Certificate
 from ..evaluation.evaluate import FLOOR, Evaluation
 from ..schedules.schedule import Schedule
-from .style import COLOURS, DASHES, MARKERS, Entry
+from .style import COLOURS, DASHES, MARKERS, LegendEntry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +119,7 @@ def _clip(curve: np.ndarray, top: float) -> np.ndarray:
     return np.minimum(np.where(np.isnan(curve), top, np.maximum(curve, FLOOR)), top)
 
 
-def draw_band(axis: "Axes", edges: Sequence[np.ndarray], levels: Sequence[float], index: int) -> Entry:
+def draw_band(axis: "Axes", edges: Sequence[np.ndarray], levels: Sequence[float], index: int) -> LegendEntry:
     """Draw the band between two quantiles over the instances, of these levels, in the colour of a method."""
     top = axis.get_ylim()[1]
     low, high = (_clip(edge, top) for edge in edges)
@@ -192,7 +192,7 @@ def _list_absent(counts: list[int]) -> str:
     return f" (none at k\u00a0=\u00a0{shown})"
 
 
-def draw_worst(axis: "Axes", counts: np.ndarray, values: np.ndarray) -> Entry:
+def draw_worst(axis: "Axes", counts: np.ndarray, values: np.ndarray) -> LegendEntry:
     """Draw the worst case, with a mark at every count where they are few."""
     top = axis.get_ylim()[1]
     (line,) = axis.plot(counts, _clip(values, top), color="black", linewidth=0.9, zorder=2)

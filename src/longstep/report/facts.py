@@ -93,7 +93,9 @@ def list_rows(family: QP | Conic, model: Model | None) -> list[RowFacts]:
     A = sp.csr_array(family.A)
     unknowns = _name_unknowns(family.layout, family.n)
     kinds = _name_kinds(family, A)
-    named = [None] * family.m if model is None else model.name_rows()
+    named = [None] * family.m
+    if model is not None:
+        named = model.name_rows()
     rows = []
     for i, (kind, name) in enumerate(zip(kinds, named, strict=True)):
         inside = _list_unknowns(A.indices[A.indptr[i] : A.indptr[i + 1]], unknowns)
@@ -117,8 +119,10 @@ def _name_kinds(family: QP | Conic, A: sp.csr_array) -> list[str]:
     for equal, size in zip(family.host.kinds.equality, np.diff(A.indptr), strict=True):
         if equal:
             kinds.append("equalities")
+        elif size == 1:
+            kinds.append(_BOUNDS)
         else:
-            kinds.append(_BOUNDS if size == 1 else "inequalities")
+            kinds.append("inequalities")
     return kinds
 
 

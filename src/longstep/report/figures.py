@@ -33,7 +33,7 @@ from .drawing import (
     label_ends,
     label_measure,
 )
-from .style import COLOURS, GREY, Entry, add_legend, make_canvas, use_style
+from .style import COLOURS, GREY, LegendEntry, add_legend, make_canvas, use_style
 from .tables import check_comparable, count_instances
 
 if TYPE_CHECKING:
@@ -69,9 +69,11 @@ def convergence(
     """
     evaluations = _check_few(check_comparable(evaluations))
     certified = _find_certified(evaluations, certificate)
-    chosen = certified if band is None else _find_named(evaluations, band)
+    chosen = certified
+    if band is not None:
+        chosen = _find_named(evaluations, band)
     means = [e.geometric_mean for e in evaluations]
-    counts, worst = _read_points({} if worst_case is None else worst_case)
+    counts, worst = _read_points(worst_case)
     bounds = _list_bounds(certificate)
     levels = sorted(quantiles or ())
     edges = [evaluations[chosen].quantile(level) for level in levels]
@@ -85,7 +87,7 @@ def convergence(
         axis.set(xlabel=ITERATIONS, ylabel=_break_lines(label_measure(evaluations[0]), figure))
         axis.set_title(textwrap.fill(title, int((width - 0.8) / 0.068)))
         lines = draw_means(axis, evaluations, chosen)
-        entries: list[Entry] = []
+        entries: list[LegendEntry] = []
         if levels:
             entries.append(draw_band(axis, edges, levels, chosen))
         if certificate is not None:
@@ -157,7 +159,9 @@ def schedule(
     as {"silver": silver(L, 6)}. Thin lines part the blocks. The axis is logarithmic where all values are positive and
     span a factor of five or more.
     """
-    main = learned.schedule if isinstance(learned, Training) else learned
+    main = learned
+    if isinstance(main, Training):
+        main = main.schedule
     other = dict(other or {})
     _check_few(["learned", *other])
     marks = _make_marks(main, learned, default, limit)
@@ -190,7 +194,7 @@ def schedule(
 
 
 def save(figure: "Figure", path: "str | Path", formats: Iterable[str] = ("png", "svg", "pdf")) -> list[Path]:
-    """Write a figure to path.png, path.svg and path.pdf, each atomically; returns the paths.
+    """Write a figure to path.png, path.svg and path.pdf, each atomically; return the paths.
 
     The same figure gives the same bytes, with the same version of Matplotlib.
     """
@@ -236,7 +240,9 @@ def _make_marks(
         # A number is the end of the range of steps.
         limit = {STEP: float(limit)}
     if limit is not None:
-        label = "2/L" if set(limit) == {STEP} else "limit"
+        label = "limit"
+        if set(limit) == {STEP}:
+            label = "2/L"
         marks.append(Mark(label, limit, "black", "-."))
     for mark in marks:
         if unknown := set(mark.values) - set(main.names):
@@ -247,7 +253,9 @@ def _make_marks(
 
 
 def _list_evaluations(evaluations: "Evaluation | Iterable[Evaluation]") -> Iterable[Evaluation]:
-    return [evaluations] if isinstance(evaluations, Evaluation) else evaluations
+    if isinstance(evaluations, Evaluation):
+        return [evaluations]
+    return evaluations
 
 
 def _check_few(items: list[ItemT]) -> list[ItemT]:
@@ -272,6 +280,7 @@ def _find_certified(evaluations: list[Evaluation], certificate: Certificate | No
 
 
 def _find_named(evaluations: list[Evaluation], name: str) -> int:
+    """Return the number of the method with this name."""
     names = [e.name for e in evaluations]
     if name not in names:
         raise ValueError(f"there is no method {name!r} for the band; there are {', '.join(names)}")
@@ -287,8 +296,10 @@ def _list_bounds(certificate: Certificate | None) -> list[tuple[int, float]]:
     return [(k, v) for k, v in pairs if math.isfinite(v) and v > 0]
 
 
-def _read_points(curve: "ArrayLike | Mapping[int, float]") -> tuple[np.ndarray, np.ndarray]:
-    """Return iteration counts and values, without those that are not a number."""
+def _read_points(curve: "ArrayLike | Mapping[int, float] | None") -> tuple[np.ndarray, np.ndarray]:
+    """Return iteration counts and values, without those that are not a number; none where there is no curve."""
+    if curve is None:
+        return np.zeros(0, int), np.zeros(0)
     if isinstance(curve, Mapping):
         counts = np.array(sorted(curve), int)
         values = np.array([curve[k] for k in counts.tolist()], np.float64)

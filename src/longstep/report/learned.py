@@ -110,16 +110,16 @@ class Report:
             "kept": self.training.kept,
             "instances": {split.name: len(split) for split in self.data},
             "memory": {"factors": self.forecast.factors, "training": self.forecast.training},
-            "certificate": None if self.certificate is None else self.certificate.to_json(),
+            "certificate": _export(self.certificate),
             "notes": self.notes,
-            "costs": None if self.costs is None else self.costs.to_json(),
+            "costs": _export(self.costs),
             "verdict": self.verdict,
             "timing": self.timing,
             "seconds": self.seconds,
             "problem": describe_problem(family),
             "learned": describe_learned(self.training, family, self.origin),
             "evaluations": [evaluation.to_json() for evaluation in self.evaluations],
-            "package": None if self.package is None else self.package.to_json(),
+            "package": _export(self.package),
             "origin": describe_origin(self.training, self.command),
         }
 
@@ -148,9 +148,9 @@ class Report:
         if self.certificate is not None:
             self.certificate.save(folder / "certificate.json")
             written.append(folder / "certificate.json")
-        return written + self._draw(folder)
+        return written + self._draw_figures(folder)
 
-    def _draw(self, folder: Path) -> list[Path]:
+    def _draw_figures(self, folder: Path) -> list[Path]:
         try:
             import matplotlib  # noqa: F401
         except ImportError:
@@ -164,3 +164,10 @@ class Report:
             steps = figures.schedule(self.training, default=usual)
             written += figures.save(steps, folder / "schedule", ("png",))
         return written
+
+
+def _export(part: Certificate | Costs | PackageErrors | None) -> Json:
+    """Return a part of a report as plain data; None where there is none."""
+    if part is None:
+        return None
+    return part.to_json()

@@ -9,24 +9,14 @@ from pathlib import Path
 from string import Template
 
 from .._util import storage
-from .._util.text import count_text, error_text, percent, reached_text, seconds_text, tolerance_text
+from .._util.text import count_text, percent, seconds_text, tolerance_text
 from .._util.version import __version__
 from ..certificates.certificate import Certificate
 from ..certificates.document import read_object
-from ..evaluation.cost import limits_text
 from ..evaluation.evaluate import TOLERANCES
-from .charts import (
-    MOST_GROUPS,
-    choose_colours,
-    draw_convergence,
-    draw_metric,
-    draw_profiles,
-    draw_ranges,
-    draw_schedule,
-    draw_times,
-)
-from .document import CostRow, Curves, ReportDocument
-from .drawing import name_unit
+from .charts import MOST_GROUPS, choose_colours, draw_metric, draw_schedule, draw_times
+from .comparisons import make_key, order_rows, show_convergence, show_costs
+from .document import CostRow, ReportDocument
 from .markup import Markup, join, tag
 from .tables import Table, certificate_table
 
@@ -44,8 +34,8 @@ def make_page(document: ReportDocument) -> str:
     colours = choose_colours(methods)
     sections = [
         _show_head(document),
-        _show_costs(document, colours),
-        _show_convergence(document, colours),
+        show_costs(document, colours),
+        show_convergence(document, colours),
         _show_learned(document),
         _show_times(document),
         _show_certificate(document),
@@ -75,7 +65,9 @@ def _name_problem(document: ReportDocument) -> str:
     if not problem:
         return "longstep report"
     variables = problem.get("variables")
-    names = f" over {', '.join(read_object(variables))}" if variables else ""
+    names = ""
+    if variables:
+        names = f" over {', '.join(read_object(variables))}"
     return (
         f"longstep report: {problem.get('type')}{names}, {problem.get('unknowns')} unknowns, "
         f"{problem.get('constraints')} rows"
@@ -87,7 +79,7 @@ def _show_head(document: ReportDocument) -> Markup:
     verdict = document.verdict or _state_verdict(document)
     first, dot, rest = verdict.partition(". ")
     facts = _list_figures(document.costs)
-    parts = [tag("h1", _name_problem(document)), tag("p", first + (dot.strip() or ""), class_="verdict")]
+    parts = [tag("h1", _name_problem(document)), tag("p", first + dot.strip(), class_="verdict")]
     if rest:
         parts.append(tag("p", rest))
     if facts:
@@ -98,7 +90,7 @@ def _show_head(document: ReportDocument) -> Markup:
 def _state_verdict(document: ReportDocument) -> str:
     """Return a verdict where steps to an end were not counted: iterations to the least tolerance that is reached."""
     for tolerance in sorted(TOLERANCES):
-        found = {c.method: c.reached(tolerance, c.mean)[1] for c in document.curves if c.whole}
+        found = {c.method: c.find_reached(tolerance, c.mean)[1] for c in document.curves if c.whole}
         if found and next(iter(found.values())) is not None:
             told = ", ".join(f"{name} {'never' if k is None else k}" for name, k in found.items())
             return f"Iterations until the mean stays below {tolerance_text(tolerance)}: {told}. Kept: {document.kept}."
@@ -110,131 +102,26 @@ def _list_figures(costs: Sequence[CostRow]) -> list[tuple[str, str]]:
     if not costs:
         return []
     eps = min(row.eps for row in costs)
-    rows = _order_rows([row for row in costs if row.eps == eps], costs[0])
+    rows = order_rows([row for row in costs if row.eps == eps], costs[0])
     before = rows[0]
     now = rows[-1]
     if before is now:
         return []
     words = f"to {tolerance_text(eps)}, {before.method} → {now.method}"
-    more = "more than " if before.unsolved else ""
+    worst = count_text(before.worst)
+    if before.unsolved:
+        worst = f"more than {worst}"
     pairs = [
         (f"{count_text(before.median)} → {count_text(now.median)}", f"median steps {words}"),
-        (f"{more}{count_text(before.worst)} → {count_text(now.worst)}", f"worst steps {words}"),
+        (f"{worst} → {count_text(now.worst)}", f"worst steps {words}"),
     ]
     if before.seconds is not None and now.seconds is not None:
         time = f"{seconds_text(before.seconds)} → {seconds_text(now.seconds)}"
-        how = "C → batch in JAX" if before.package else "batches in JAX"
+        how = "batches in JAX"
+        if before.is_package:
+            how = "C → batch in JAX"
         pairs.append((time, f"an instance ({how}) to {tolerance_text(eps)}"))
     return pairs
-
-
-def _show_costs(document: ReportDocument, colours: Mapping[str, str]) -> Markup | str:
-    """Return what a user had before beside what he has now: tables and pictures of steps and time."""
-    costs = document.costs
-    if not costs:
-        return ""
-    groups = [_order_rows([r for r in costs if r.eps == eps], costs[0]) for eps in sorted({r.eps for r in costs})[::-1]]
-    kept = costs[0]
-    count = document.instances.get("test", len(kept.steps or ()))
-    told = (
-        f"Steps until solve ends on {count} test instances that training never saw: the first test of the end that is "
-        f"met, with {limits_text([(cost.method, cost.most) for cost in costs])}. A change of the finish counts as the "
-        "steps that cost as much. Time per instance: the package in C, one by one; all others in a batch with JAX."
-    )
-    parts: list[Markup] = [tag("h2", "Before and now"), tag("p", told, class_="more")]
-    parts.append(tag("div", *(_tabulate_costs(rows, kept) for rows in groups), class_="tables"))
-    key = "Dot: median. Stroke: 95% of instances. Ring: the slowest instance, or the limit where some are unsolved."
-    parts.append(tag("p", key, class_="more"))
-    parts.append(tag("div", *(draw_ranges(rows, colours) for rows in groups), class_="panels"))
-    if all(row.steps is not None for row in costs):
-        parts.append(_make_key([(row.method, f"line {colours[row.method]}") for row in groups[0]]))
-        panels = tag("div", *(draw_profiles(rows, colours) for rows in groups), class_="panels")
-        parts.append(_make_switch("steps", "steps", panels))
-    return tag("section", *parts)
-
-
-def _order_rows(rows: list[CostRow], kept: CostRow) -> list[CostRow]:
-    """Return rows as one came to them: the package, the defaults, the best constant, what is kept."""
-    return sorted(rows, key=lambda row: (row.method == kept.method, not row.package, row.method != "defaults"))
-
-
-def _tabulate_costs(rows: Sequence[CostRow], kept: CostRow) -> Markup:
-    now = next(row for row in rows if row.method == kept.method)
-    names = ("", "mean", "median", "95%", "worst", "unsolved", "time", "median, × now")
-    body = []
-    for row in rows:
-        role = "now" if row is now else "before" if row.package or row.method == "defaults" else "constant"
-        ratio = "" if row is now else f"{row.median / max(now.median, 1):.3g}"
-        mean = "" if row.mean is None else ("≥ " if row.unsolved else "") + count_text(row.mean)
-        steps = [count_text(row.median), count_text(row.late), count_text(row.worst)]
-        cells = [mean, *steps, str(row.unsolved), seconds_text(row.seconds), ratio]
-        head = tag("th", f"{row.method} ({role})" if role != "constant" else row.method, scope="row")
-        body.append(tag("tr", head, *(tag("td", cell) for cell in cells), class_=role))
-    caption = tag("caption", f"Steps to {tolerance_text(now.eps)}")
-    head = tag("thead", tag("tr", *(tag("th", name) for name in names)))
-    return tag("div", tag("table", caption, head, tag("tbody", *body)), class_="wide")
-
-
-def _make_key(entries: Sequence[tuple[str, str]]) -> Markup:
-    """Return a legend: a sample of each line and what it is."""
-    items = []
-    for words, class_ in entries:
-        line = tag("line", x1=0, x2=30, y1=5, y2=5, class_=class_)
-        items.append(tag("li", tag("svg", line, viewBox="0 0 30 10", aria_hidden="true"), words))
-    return tag("ul", *items, class_="key")
-
-
-def _make_switch(name: str, axis: str, panels: Markup) -> Markup:
-    """Return panels with a switch between a logarithmic and a linear axis, which needs no script."""
-    parts = []
-    for kind, words in (("log", f"{axis}: logarithmic"), ("lin", "linear")):
-        key = f"{name}-{kind}"
-        checked = True if kind == "log" else None
-        box = tag("input", type="radio", name=name, id=key, class_=f"pick pick-{kind}", checked=checked)
-        parts += [box, tag("label", words, for_=key)]
-    return tag("div", *parts, panels)
-
-
-def _show_convergence(document: ReportDocument, colours: Mapping[str, str]) -> Markup | str:
-    """Return errors step by step, for every method a panel, and the iterations to tolerances."""
-    curves = document.curves
-    if not curves:
-        return ""
-    told = f"{document.measure}, after each step."
-    if document.costs:
-        told = f"{document.measure}, after each step, of the steps alone: without the exact finish that ends a solve."
-    styles = [("median", "line median c0"), ("95% of instances are below", "line late c0")]
-    styles += [("worst instance", "line worst c0"), ("medians of the others", "line behind")]
-    parts: list[Markup] = [tag("h2", "Convergence"), tag("p", told, class_="more"), _make_key(styles)]
-    if document.certificate is not None:
-        parts.append(tag("p", "▼ what the certificate promises, in the first panel.", class_="more"))
-    unit = name_unit(document.metric) or "its own units"
-    panels = draw_convergence(curves, colours, document.certificate, unit)
-    parts.append(_make_switch("errors", "errors", tag("div", panels, class_="panels")))
-    parts.append(_tabulate_reached(curves))
-    return tag("section", *parts)
-
-
-def _tabulate_reached(curves: Sequence[Curves]) -> Markup:
-    """Return the iterations to tolerances: first touch, and from where on it stays below, for mean and tail."""
-    body = []
-    for c in curves:
-        for words, curve in (("mean", c.mean), ("median", c.median), ("95%", c.late), ("worst", c.worst)):
-            cells = [tag("td", reached_text(c.reached(t, curve))) for t in TOLERANCES]
-            last = tag("td", error_text(curve[-1]))
-            body.append(tag("tr", tag("th", c.method, scope="row"), tag("td", words, class_="words"), *cells, last))
-    end = max(max(c.counts) for c in curves)
-    names = ["", "over instances", *(tolerance_text(t) for t in TOLERANCES), f"error at {end}"]
-    head = tag(
-        "thead", tag("tr", *(tag("th", name, class_="words" if i == 1 else None) for i, name in enumerate(names)))
-    )
-    told = (
-        "Iterations until the error is at most the tolerance: first touch, and in brackets, where it is another, the "
-        "iteration from which it stays there. –: not within the steps that were run. The mean is geometric. The "
-        "package is measured at some counts alone, so its iterations may come out late, never early."
-    )
-    table = tag("div", tag("table", head, tag("tbody", *body)), class_="wide")
-    return tag("details", tag("summary", "Iterations to tolerances, mean and tail"), tag("p", told), table)
 
 
 def _show_learned(document: ReportDocument) -> Markup | str:
@@ -247,7 +134,7 @@ def _show_learned(document: ReportDocument) -> Markup | str:
     if learned.varying:
         styles = [("learned", "line c0 median"), ("steady state", "line c0 thick")]
         styles += [("best constant", "line const"), ("default", "line usual")]
-        parts += [_make_key(styles), tag("div", draw_schedule(learned), class_="panels")]
+        parts += [make_key(styles), tag("div", draw_schedule(learned), class_="panels")]
     if learned.metric:
         told = (
             "The metric: by how much the penalty of each row is raised (above 1) or lowered, on the constraints as "
@@ -266,8 +153,9 @@ def _show_times(document: ReportDocument) -> Markup | str:
     if not document.timing:
         return ""
     rest = document.seconds - sum(document.timing.values())
-    timing = document.timing | ({"all else": rest} if rest > 0.01 * document.seconds else {})
-    timing = {name: seconds for name, seconds in timing.items() if seconds > 0}
+    timing = {name: seconds for name, seconds in document.timing.items() if seconds > 0}
+    if rest > max(0.01 * document.seconds, 0.0):
+        timing["all else"] = rest
     parts: list[Markup] = [tag("h2", "Where the time of learning went")]
     parts += [
         tag("p", f"{seconds_text(document.seconds)} in all.", class_="more"),
@@ -286,7 +174,9 @@ def _sum_parts(origin: Mapping[str, object]) -> dict[str, float]:
     """Return the seconds of a training by kind of part."""
     found: dict[str, float] = {}
     parts = origin.get("parts")
-    for part in parts if isinstance(parts, list) else ():
+    if not isinstance(parts, list):
+        return found
+    for part in parts:
         if isinstance(part, dict) and isinstance(part.get("seconds"), int | float):
             kind = str(part.get("kind"))
             found[kind] = found.get(kind, 0.0) + float(part["seconds"])

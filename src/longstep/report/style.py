@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # What a legend shows: a line or a patch, and its name.
-Entry: TypeAlias = "tuple[Artist, str]"
+LegendEntry: TypeAlias = "tuple[Artist, str]"
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 DASHES = (
@@ -58,7 +58,7 @@ def make_canvas(width: float, rows: int, columns: int, height: float) -> "tuple[
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
-def add_legend(figure: "Figure", entries: Sequence[Entry]) -> "Figure":
+def add_legend(figure: "Figure", entries: Sequence[LegendEntry]) -> "Figure":
     """Put the legend below the axes, on room of its own; return the figure."""
     if entries:
         width, height = figure.get_size_inches()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from .._util.text import count_text, error_text
 from .markup import Markup, join, tag
 
 Kind: TypeAlias = Literal["log", "lin"]
@@ -39,19 +40,19 @@ class Scale:
             part = (value - self.low) / (self.high - self.low)
         return round(self.start + part * (self.end - self.start), 1)
 
-    def ticks(self) -> list[float]:
+    def choose_ticks(self) -> list[float]:
         """Return at most seven round values in the range."""
         if self.kind == "log":
             return _choose_powers(self.low, self.high)
         return _choose_multiples(self.low, self.high)
 
 
-def across(low: float, high: float, kind: Kind = "lin", left: float = LEFT, width: float = WIDTH) -> Scale:
+def scale_across(low: float, high: float, kind: Kind = "lin", left: float = LEFT, width: float = WIDTH) -> Scale:
     """Return a scale from the left to the right of a panel."""
     return Scale(low, high, left, width - RIGHT, kind)
 
 
-def upwards(low: float, high: float, kind: Kind = "lin", height: float = HEIGHT) -> Scale:
+def scale_upwards(low: float, high: float, kind: Kind = "lin", height: float = HEIGHT) -> Scale:
     """Return a scale from the bottom to the top of a panel."""
     return Scale(low, high, height - BOTTOM, TOP, kind)
 
@@ -69,11 +70,11 @@ def span_decades(values: Iterable[float], floor: float = 1e-16) -> tuple[float, 
 def draw_axes(x: Scale, y: Scale, x_label: str, y_label: str, height: float = HEIGHT) -> Markup:
     """Return grid, ticks and the labels of both axes; the vertical one stands on its side."""
     parts = []
-    for value in y.ticks():
+    for value in y.choose_ticks():
         at = y.place(value)
         parts.append(tag("line", x1=x.start, x2=x.end, y1=at, y2=at, class_="grid"))
         parts.append(tag("text", show_number(value), x=x.start - 5, y=at + 3.5, text_anchor="end"))
-    for value in x.ticks():
+    for value in x.choose_ticks():
         at = x.place(value)
         parts.append(tag("line", x1=at, x2=at, y1=y.start, y2=y.start + 4, class_="tick"))
         parts.append(tag("text", show_number(value), x=at, y=y.start + 15, text_anchor="middle"))
@@ -127,9 +128,10 @@ def make_panel(title: str, words: str, *parts: Markup, height: float = HEIGHT) -
 def show_number(value: float) -> str:
     """Return a number on an axis: 0.5, 2,000, 1e-6."""
     if value == 0 or 1e-2 <= abs(value) < 1e5:
-        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    mantissa, exponent = f"{value:.0e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
+        if abs(value) >= 1000:
+            return count_text(value)
+        return f"{value:,.4g}"
+    return error_text(value, 1)
 
 
 def _choose_powers(low: float, high: float) -> list[float]:

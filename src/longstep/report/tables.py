@@ -272,7 +272,9 @@ def _pick_counts(evaluation: Evaluation, at: Sequence[int]) -> Evaluation:
 
 
 def _check_counts(at: "int | Iterable[int]", last: int) -> list[int]:
-    chosen = [at] if isinstance(at, int) else list(at)
+    chosen = [at]
+    if not isinstance(at, int):
+        chosen = list(at)
     counts = [int(k) for k in np.asarray(chosen, int)]
     if not counts or len(set(counts)) < len(counts) or not all(0 <= k <= last for k in counts):
         raise ValueError(f"at must be different iteration counts between 0 and {last}, those evaluated, got {at}")

@@ -92,7 +92,9 @@ def make_osqp_controller(steps: int | None) -> Controller:
 
     family = quadcopter.family()
     q, l, u = (family.data(np.zeros((1, quadcopter.STATES)))[k][0] for k in ("q", "l", "u"))
-    eps = 1e-12 if steps else 1e-8
+    eps = 1e-8
+    if steps:
+        eps = 1e-12
     limits = {"max_iter": steps or 100_000, "eps_abs": eps, "eps_rel": eps}
     package: Any = osqp.OSQP()
     package.setup(sp.csc_matrix(sp.triu(family.P)), q, sp.csc_matrix(family.A), l, u, verbose=False, **limits)

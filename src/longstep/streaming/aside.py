@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 
 
 def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items; while one is used, the next is made."""
+    """Yield the items, each while the next is made."""
     iterator = iter(items)
     with ThreadPoolExecutor(1, "longstep-read") as pool:
         coming = pool.submit(_take, iterator)

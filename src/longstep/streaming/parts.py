@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .._util import storage
 from .._util.hashing import content_hash
 from .._util.plain import make_plain
-from ..data.tables import pyarrow
+from ..data.tables import import_pyarrow
 from ..errors import FileFormatError
 from .tally import Tally, add_tallies
 
@@ -30,7 +30,7 @@ class PartFolder:
     """The parts of a run; `sink` is the .parquet file that they are joined to, or the folder that they stay in."""
 
     def __init__(self, sink: Path, settings: Mapping[str, object]):
-        pyarrow()
+        import_pyarrow()
         self.sink = sink
         self.settings = make_plain(settings)
         self.settings_hash = content_hash(json.dumps(self.settings, sort_keys=True))
@@ -64,7 +64,7 @@ class PartFolder:
     def write(self, number: int, key: str, table: "pa.Table", tally: Tally) -> None:
         """Write a part; a reader sees all of it or nothing."""
         with self._keep_parts():
-            payload = _serialize(_note(table, {"key": key, "tally": tally.to_json()}))
+            payload = _serialize(_attach_note(table, {"key": key, "tally": tally.to_json()}))
             try:
                 storage.write_bytes(self.locate(number), payload)
             except FileNotFoundError:
@@ -125,9 +125,9 @@ class PartFolder:
                     part = pq.read_table(self.locate(number))
                     if json.loads(part.schema.metadata[_FOOTER])["key"] != key:
                         raise FileFormatError(f"{self.locate(number)} has changed while it was joined: run it again")
-                    table = _note(part, note)
+                    table = _attach_note(part, note)
                     if writer is None:
-                        writer = pq.ParquetWriter(file, table.schema, **_options(table))
+                        writer = pq.ParquetWriter(file, table.schema, **_choose_encoding(table))
                     writer.write_table(table, row_group_size=max(len(table), 1))
             finally:
                 if writer is not None:
@@ -172,14 +172,14 @@ def _compare(found: Mapping[str, object], wanted: Mapping[str, object]) -> str:
     return ", ".join(f"{name}: {found.get(name)} there, {wanted.get(name)} here" for name in names)
 
 
-def _note(table: "pa.Table", note: Mapping[str, object]) -> "pa.Table":
+def _attach_note(table: "pa.Table", note: Mapping[str, object]) -> "pa.Table":
     """Return a table whose footer holds a note."""
     return table.replace_schema_metadata({_FOOTER: json.dumps(note, sort_keys=True).encode()})
 
 
 def _read_footer(path: Path) -> storage.JsonObject | None:
     """Return the note in the footer of a file; None where there is no such file, or it is not whole."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     import pyarrow.parquet as pq
 
     try:
@@ -191,15 +191,15 @@ def _read_footer(path: Path) -> storage.JsonObject | None:
 
 def _serialize(table: "pa.Table") -> bytes:
     """Return a table as a Parquet file of one row group."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     import pyarrow.parquet as pq
 
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, row_group_size=max(len(table), 1), **_options(table))
+    pq.write_table(table, buffer, row_group_size=max(len(table), 1), **_choose_encoding(table))
     return buffer.getvalue().to_pybytes()
 
 
-def _options(table: "pa.Table") -> dict[str, list[str]]:
+def _choose_encoding(table: "pa.Table") -> dict[str, list[str]]:
     """Return how columns are written: text by a dictionary, numbers as they are, because theirs would gain nothing."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     return {"use_dictionary": [field.name for field in table.schema if pa.types.is_string(field.type)]}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # What `map` takes: a file or a folder of files, or batches of parameters.
 SourceLike: TypeAlias = "str | Path | Iterable[Parameters]"
 
-# A part takes so many bytes of parameters and solutions at most, and no more rows than this: what a kill can cost.
+# A part takes this many bytes of parameters and solutions at most, and no more rows than this: what a kill can cost.
 _BYTES = 2**26
 _MOST_ROWS = 2**16
 # Batches run 512 instances wide on a CPU.
@@ -51,7 +51,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """The rows of a file, so many a part."""
+    """The rows of a file, `size` a part."""
 
     def __init__(self, rows: Rows, size: int):
         self.rows = rows
@@ -97,7 +97,7 @@ def open_source(source: SourceLike, family: Family, columns: Columns, keep: Sequ
 
 
 def choose_size(family: Family, size: int | None) -> int:
-    """Return how many instances make a part: as asked, or so many that a part stays small."""
+    """Return how many instances make a part: as asked, or as many as keep a part small."""
     if size is not None:
         if size < 1:
             raise ValueError(f"rows must be at least 1, got {size}")

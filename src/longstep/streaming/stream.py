@@ -14,7 +14,7 @@ from .._util.nearest import suggest
 from .._util.progress import Bar
 from .._util.version import __version__
 from ..data.columns import Columns
-from ..data.tables import check_variables, make_arrow, solution_columns
+from ..data.tables import check_variables, make_arrow, make_solution_columns
 from ..engine.budget import Budget, check_tolerances
 from ..engine.solution import Solution
 from ..errors import FileFormatError, SamplesError
@@ -95,7 +95,7 @@ class Work:
 
     def columns(self, solution: Solution) -> dict[str, np.ndarray]:
         """Return the columns of the table of results."""
-        return solution_columns(self.solver.family.layout, solution, self.variables, self.dtype)
+        return make_solution_columns(self.solver.family.layout, solution, self.variables, self.dtype)
 
 
 def stream(
@@ -116,11 +116,13 @@ def stream(
     begin = time.perf_counter()
     if isinstance(variables, str):
         raise TypeError(f"variables is a list of names, such as [{variables!r}]")
-    chosen = None if variables is None else tuple(variables)
+    chosen = None
+    if variables is not None:
+        chosen = tuple(variables)
     work = Work(solver, limits, chosen, dtype)
     opened = open_source(source, solver.family, columns, keep, rows)
     if isinstance(sink, str | Path):
-        settings = _settle(work, columns, keep, opened)
+        settings = _list_settings(work, columns, keep, opened)
         tally = _fill(work, opened, PartFolder(Path(sink), settings), shard, progress)
     else:
         tally = _feed(work, opened, sink, shard, progress)
@@ -142,7 +144,7 @@ def _check_limits(limits: Limits) -> None:
     )
 
 
-def _settle(work: Work, columns: Columns, keep: Sequence[str], source: Source) -> Mapping[str, object]:
+def _list_settings(work: Work, columns: Columns, keep: Sequence[str], source: Source) -> Mapping[str, object]:
     """Return all that the results of a part depend on beside its rows."""
     return {
         "longstep": __version__,
@@ -188,7 +190,9 @@ def _fill(work: Work, source: Source, folder: PartFolder, shard: tuple[int, int]
         kept = f"The {len(folder.list_numbers())} finished parts are kept in {folder.folder}"
         raise SamplesError(f"{error}. {kept}: mend it and run the same again, which goes on after them") from None
     own = add_tallies(tally for _, tally in done.values())
-    total = len(done) if source.parts is None else source.parts
+    total = source.parts
+    if total is None:
+        total = len(done)
     if not folder.list_numbers().issuperset(range(total)):
         # A shard that is run twice may find that the others have joined its parts meanwhile.
         return _find_finished(source, folder) or dataclasses.replace(own, complete=False)

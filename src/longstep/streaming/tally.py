@@ -1,4 +1,4 @@
-"""Tally: how many instances of a stream ended how."""
+"""Tallies: how many instances of a stream ended how."""
 
 import dataclasses
 from collections import Counter

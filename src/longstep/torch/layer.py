@@ -17,7 +17,7 @@ from ..families.base import NamedFamily
 from ..families.composite import Composite
 from ..families.names import Layout
 from ..solver import Solver
-from .program import Program, solve
+from .program import LayerProgram, solve
 
 # The name of a parameter that is one vector.
 _VECTOR = "the parameter"
@@ -87,7 +87,9 @@ class Layer(nn.Module):
     ):
         super().__init__()
         family = solver.family
-        named = family.smooth if isinstance(family, Composite) else family
+        named = family
+        if isinstance(family, Composite):
+            named = family.smooth
         if not isinstance(named, NamedFamily):
             raise TypeError(
                 f"a layer needs to know the shapes of parameters, which {type(named).__name__} families do not tell; "
@@ -95,33 +97,44 @@ class Layer(nn.Module):
             )
         self.family = family
         self._function = solver.function(eps_abs=eps_abs, eps_rel=eps_rel, max_iter=max_iter, steps=steps)
-        self._vector = None if named.parameter is None else (named.parameter.size,)
+        self._vector: tuple[int, ...] | None = None
+        if named.parameter is not None:
+            self._vector = (named.parameter.size,)
         if family.layout is None:
             self._shapes = {name: (size,) for name, size in named.sizes.items()}
         else:
             self._shapes = {name: block.shape for name, block in family.layout.parameters.items()}
-        self._programs: dict[tuple[tuple[str, ...], tuple[bool, ...]], Program] = {}
+        self._programs: dict[tuple[tuple[str, ...], tuple[bool, ...]], LayerProgram] = {}
 
     @override
     def forward(self, parameter: "Tensor | Mapping[str, Tensor] | None" = None, **named: Tensor) -> LayerSolution:
-        """Solve the instances of these parameters."""
+        """Solve the instances of these parameters and return their solutions."""
         if parameter is not None and named:
             raise TypeError(f"give the parameter or its values by name ({', '.join(named)}), not both")
-        given = named if parameter is None else parameter
-        tensors = dict(given) if isinstance(given, Mapping) else {_VECTOR: given}
+        if parameter is None:
+            parameter = named
+        if not isinstance(parameter, Mapping):
+            parameter = {_VECTOR: parameter}
+        tensors = dict(parameter)
         batched = self._find_batch(tensors)
         key = tuple(tensors), batched
         if key not in self._programs:
-            self._programs[key] = Program(self._function, *key, vector=_VECTOR in tensors)
-        dtype = torch.float64 if self.family.dtype == np.float64 else torch.float32
+            self._programs[key] = LayerProgram(self._function, *key, vector=_VECTOR in tensors)
+        dtype = torch.float32
+        if self.family.dtype == np.float64:
+            dtype = torch.float64
         leaves = solve(self._programs[key], [tensor.to(dtype) for tensor in tensors.values()])
         # The four last have no gradients; before them are x and the objective, and y and s between where they are.
-        y, s = leaves[1:3] if self.family.m else (None, None)
+        y = s = None
+        if self.family.m:
+            y, s = leaves[1:3]
         return LayerSolution(leaves[0], y, s, *leaves[-5:], layout=self.family.layout)
 
     def _find_batch(self, tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
         """Return which tensors have an axis of instances; names and shapes that do not fit are refused."""
-        shapes = self._shapes if _VECTOR not in tensors else {_VECTOR: self._vector}
+        shapes: Mapping[str, tuple[int, ...] | None] = self._shapes
+        if _VECTOR in tensors:
+            shapes = {_VECTOR: self._vector}
         counts = {}
         for name, tensor in tensors.items():
             if name not in shapes:
@@ -146,5 +159,5 @@ class Layer(nn.Module):
 
     @override
     def extra_repr(self) -> str:
-        """The family, for the module's repr."""
+        """Return the family in words, for the module's repr."""
         return f"{self.family!r} on {jax.default_backend()}"

@@ -20,14 +20,16 @@ from ..engine.function import Function, TracedSolution
 _WITHOUT = 4
 
 
-class Program:
+class LayerProgram:
     """A function of some parameters by name, `batched` or not, with its transposed derivative; compiled once."""
 
     def __init__(self, function: Function, names: tuple[str, ...], batched: tuple[bool, ...], *, vector: bool):
         axes = tuple(0 if has else None for has in batched)
 
         def assemble(arrays: Sequence[Array]) -> PyTree:
-            return arrays[0] if vector else dict(zip(names, arrays, strict=True))
+            if vector:
+                return arrays[0]
+            return dict(zip(names, arrays, strict=True))
 
         def evaluate(*arrays: Array) -> TracedSolution:
             return function(assemble(arrays))
@@ -47,7 +49,9 @@ class Program:
         self._pull = jax.jit(pull)
         self._structure = None
         # Systems of single instances are small, and LAPACK's threads are a hindrance there.
-        self._limit_threads = one_blas_thread if any(batched) else contextlib.nullcontext
+        self._limit_threads = contextlib.nullcontext
+        if any(batched):
+            self._limit_threads = one_blas_thread
 
     def evaluate(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the leaves of the solution."""
@@ -66,7 +70,7 @@ class Program:
         return [_to_torch(slope, tensors) for slope in slopes]
 
 
-def solve(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
+def solve(program: LayerProgram, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the leaves of the solution, known to autograd."""
     if not tensors:
         return program.evaluate(tensors)
@@ -78,7 +82,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx, program: Program, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx, program: LayerProgram, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = program.evaluate(tensors)
         ctx.program = program
         ctx.count = len(tensors)
@@ -98,10 +102,14 @@ class _Solve(torch.autograd.Function):
 
 def _to_jax(tensor: Tensor) -> Array:
     # JAX without an accelerator does not see PyTorch's.
-    here = tensor.detach().cpu() if jax.default_backend() == "cpu" else tensor.detach()
-    return jax.dlpack.from_dlpack(here.contiguous())
+    tensor = tensor.detach()
+    if jax.default_backend() == "cpu":
+        tensor = tensor.cpu()
+    return jax.dlpack.from_dlpack(tensor.contiguous())
 
 
 def _to_torch(array: Array, like: Sequence[Tensor]) -> Tensor:
     tensor = torch.from_dlpack(array)
-    return tensor.to(like[0].device) if like else tensor
+    if not like:
+        return tensor
+    return tensor.to(like[0].device)

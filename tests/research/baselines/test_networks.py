@@ -14,11 +14,12 @@ import pytest
 
 import longstep as ls
 from longstep.data.dataset import Split
-from longstep.research.baselines import learned_metric as lm
+from longstep.linalg.matrix import MappableMatrix
+from longstep.research.baselines import metric as metrics
 from longstep.research.baselines import networks
-from longstep.research.baselines.l2ws import L2WS, LearnedStart, Scales, l2ws
-from longstep.research.baselines.l2ws import Unrolled as UnrolledStart
-from longstep.research.baselines.learned_metric import LearnedMetric, Metric, Unrolled, learned_metric
+from longstep.research.baselines.l2ws import L2WS, LearnedStart, Scales, UnrolledBase, l2ws
+from longstep.research.baselines.learned_metric import LearnedMetric, UnrolledMetric, learned_metric
+from longstep.research.baselines.metric import Metric
 
 from ...helpers import CASES, random_conic, random_qp
 
@@ -54,9 +55,9 @@ def few(family):
 
 
 def untrained(solver, parameters, **fields):
-    rows = networks.features(solver.family, parameters)
-    standard, metric = networks.Standard(rows, solver.family.dtype), Metric.around(solver)
-    network = networks.perceptron(standard.size, metric.size, (4, 4), 0, solver.family.dtype)
+    rows = networks.make_features(solver.family, parameters)
+    standard, metric = networks.Standard(rows, solver.family.dtype), Metric.of_solver(solver)
+    network = networks.make_perceptron(standard.size, metric.size, (4, 4), 0, solver.family.dtype)
     return LearnedMetric(solver, metric, standard, network, {"instances": len(rows), **fields})
 
 
@@ -85,7 +86,7 @@ def test_an_untrained_metric_is_the_base(case):
 def test_no_iterations_of_training_leave_the_base():
     solver, train = ls.Solver(LASSO, step=0.03), few(LASSO)
     method = learned_metric(solver, train, hidden=(4,), iterations=0, progress=False)
-    assert np.all(method.hyperparameters(train.parameters) == 0.03)
+    assert np.all(method.pick_hyperparameters(train.parameters) == 0.03)
     check_equal(method.run(train.parameters, 20), solver.run(train.parameters, 20))
     assert method.record["start"] == method.record["best"] == method.record["final"]
 
@@ -95,7 +96,7 @@ def test_steps_by_coordinate_are_those_of_numpy():
     parameters = data(LASSO).train.parameters[:3]
     nu = np.linspace(-0.5, 0.3, 5)
     method = with_outputs(untrained(ls.Solver(LASSO), parameters), nu)
-    t = method.hyperparameters(parameters)[0]
+    t = method.pick_hyperparameters(parameters)[0]
     np.testing.assert_allclose(t, method.solver.schedule.steady["step"] * np.exp(nu), rtol=1e-2)
     H, q = QUADRATIC.P, -parameters @ ROOT
     z = np.zeros((3, 5))
@@ -111,7 +112,7 @@ def test_penalties_by_row_are_those_of_numpy():
     parameter = np.array([0.3, -1.0, 0.5, 2.0])
     both = np.stack([parameter, -parameter])
     method = with_outputs(untrained(ls.Solver(family, sigma=1e-3), both), np.linspace(-1.0, 1.5, 5))
-    rho, sigma, alpha, q = method.hyperparameters(both)[0], 1e-3, 1.6, Q + parameter
+    rho, sigma, alpha, q = method.pick_hyperparameters(both)[0], 1e-3, 1.6, Q + parameter
     w, z, y = np.zeros(4), np.zeros(5), np.zeros(5)
     K = P + sigma * np.eye(4) + A.T @ np.diag(rho) @ A
     for _ in range(15):
@@ -131,7 +132,7 @@ def test_scs_converges_in_any_metric_that_respects_the_cones():
     method = untrained(ls.Solver(CONIC), train.parameters)
     assert method.metric.size == 1 + 3 + 1
     method = with_outputs(method, [1.0, -1.5, 0.5, 1.0, -2.0])
-    r = method.hyperparameters(train.parameters)
+    r = method.pick_hyperparameters(train.parameters)
     assert len(np.unique(r[0])) == 5
     history = method.run(train.parameters, 1500)
     assert np.max(history.primal[:, -1]) < 1e-6
@@ -144,7 +145,7 @@ def test_the_gradient_of_the_metric_loss_is_a_finite_difference(family):
     solver, train = ls.Solver(family), few(family)
     method = untrained(solver, train.parameters)
     training = networks.TrainingData(solver, train)
-    batch, unrolled = training.batch(np.arange(3)), Unrolled(method.metric, 8)
+    batch, unrolled = training.take_batch(np.arange(3)), UnrolledMetric(method.metric, 8)
     leaves, structure = jax.tree.flatten(eqx.filter(method.network, eqx.is_inexact_array))
     rng = np.random.default_rng(1)
     point, direction = ([0.3 * rng.normal(size=a.shape) for a in leaves] for _ in range(2))
@@ -218,10 +219,10 @@ def test_starts_are_judged_after_the_steps_of_the_base(family):
     solver, train = ls.Solver(family), few(family)
     training = networks.TrainingData(solver, train)
     scales = Scales.of(family, training)
-    network = networks.perceptron(4, scales.ends[-1], (8,), 0, family.dtype)
+    network = networks.make_perceptron(4, scales.ends[-1], (8,), 0, family.dtype)
     network = eqx.tree_at(lambda m: m.layers[-1].weight, network, replace_fn=lambda w: w + 0.3)
-    unrolled = UnrolledStart(solver.algorithm, family, solver.plan, scales, 6)
-    logs = eqx.filter_jit(unrolled)(network, training.batch(np.arange(30)))
+    unrolled = UnrolledBase(solver.algorithm, family, solver.plan, scales, 6)
+    logs = eqx.filter_jit(unrolled)(network, training.take_batch(np.arange(30)))
     start = LearnedStart(solver, training.standard, scales, network)(train.parameters)
     reached = solver.solve_batch(train.parameters, warm_start=start, steps=6)
     s, o = family.matrices.scaling, train.optima
@@ -261,7 +262,7 @@ def test_single_precision_runs_as_the_base_does():
     parameters = few(BOX).parameters
     train = Split("train", family, parameters, few(BOX).optima)
     method = learned_metric(ls.Solver(family), train, hidden=(4,), iterations=2, progress=False)
-    assert all(a.dtype == np.float32 for a in networks.weights(method.network))
+    assert all(a.dtype == np.float32 for a in networks.list_weights(method.network))
     history = untrained(ls.Solver(family), parameters).run(parameters, 20)
     assert history.dual.dtype == np.float32
     check_equal(history, ls.Solver(BOX).run(parameters, 20), rtol=1e-3, atol=1e-4)
@@ -288,24 +289,24 @@ def test_single_precision_needs_no_switch():
 
 @pytest.mark.slow
 def test_large_sparse_matrices_stay_sparse(monkeypatch):
-    monkeypatch.setattr(lm, "_DENSE", 0)
-    sparse = ls.Solver(ls.QP(np.eye(40), np.eye(40), q=np.zeros(40), l=-np.ones(40), u=np.ones(40)))
-    assert isinstance(Metric.around(sparse).family.matrices.A, lm._Gathers)
-    q = {"q": np.random.default_rng(0).normal(size=(3, 40))}
+    monkeypatch.setattr(metrics, "_DENSE", 0)
+    sparse = ls.Solver(ls.QP(np.eye(300), np.eye(300), q=np.zeros(300), l=-np.ones(300), u=np.ones(300)))
+    assert isinstance(Metric.of_solver(sparse).family.matrices.A, MappableMatrix)
+    q = {"q": np.random.default_rng(0).normal(size=(3, 300))}
     check_equal(untrained(sparse, q).run(q, 10), sparse.run(q, 10))
 
 
 def test_inputs_are_all_that_varies():
     named = {"q": np.random.default_rng(0).normal(size=(6, 4)), "u": np.tile(np.where(L == U, U, U + 1), (6, 1))}
-    rows = networks.features(BOX, named)
+    rows = networks.make_features(BOX, named)
     assert rows.shape == (6, 4 + 2 * 5)
     standard = networks.Standard(rows, BOX.dtype)
     assert standard.size == 4
     np.testing.assert_allclose(standard(rows).std(axis=0), 1.0)
     one_by_one = [{k: v[i] for k, v in named.items()} for i in range(6)]
-    np.testing.assert_array_equal(networks.features(BOX, one_by_one), rows)
+    np.testing.assert_array_equal(networks.make_features(BOX, one_by_one), rows)
     smooth = next(c for c in CASES if c.name == "gradient-smooth")
-    assert networks.features(smooth.family, smooth.parameters).shape == (4, 9 * 6)
+    assert networks.make_features(smooth.family, smooth.parameters).shape == (4, 9 * 6)
     # Far outside of what was seen an input says no more than that.
     assert np.abs(standard(1e9 * np.nan_to_num(rows, posinf=0, neginf=0))).max() == 10
 

@@ -121,8 +121,8 @@ def test_osqp_starts_from_the_rho_on_which_training_settled():
         row = instance(family, train, i)
         by_hand.update(q=row[0], l=row[1], u=row[2])
         assert by_hand.solve(raise_error=False).info.status == "solved"
-    assert method.settled is not None
-    assert method.settled != pytest.approx(0.1)
+    assert method.start is not None
+    assert method.start != pytest.approx(0.1)
     history = method.run(parameters, 5)
     by_hand.update_settings(max_iter=5, check_termination=0)
     for i in range(N):
@@ -142,12 +142,12 @@ def test_what_osqp_adapts_on_one_instance_does_not_reach_the_next():
     for i in range(N):
         row = instance(family, parameters, i)
         check_column(
-            history, i, 30, qp_errors(family, row, *osqp_directly(family, first, row, 30, rho=method.settled, **eager))
+            history, i, 30, qp_errors(family, row, *osqp_directly(family, first, row, 30, rho=method.start, **eager))
         )
     # One workspace that takes its rho along does otherwise.
     solver = osqp.OSQP()
     P, A = sp.csc_matrix(sp.triu(family.P)), sp.csc_matrix(family.A)
-    settings = {"rho": method.settled, "verbose": False, "warm_starting": False, "max_iter": 30, **NEVER_OSQP, **eager}
+    settings = {"rho": method.start, "verbose": False, "warm_starting": False, "max_iter": 30, **NEVER_OSQP, **eager}
     solver.setup(P, first[0], A, first[1], first[2], **settings)
     for i in range(N):
         row = instance(family, parameters, i)
@@ -172,7 +172,7 @@ def test_scs_instances_do_not_depend_on_one_another():
     cones = {"z": cone.zero, "l": cone.nonnegative, "q": list(cone.second_order), "s": list(cone.semidefinite)}
     first = instance(family, train, 0)
     solver = scs.SCS(
-        {**data, "b": first[0], "c": first[1]}, cones, verbose=False, max_iters=25, scale=method.settled or 0.1,
+        {**data, "b": first[0], "c": first[1]}, cones, verbose=False, max_iters=25, scale=method.start or 0.1,
         linear_solver="qdldl", **NEVER_SCS,
     )  # fmt: skip
     for i in range(N):
@@ -217,7 +217,7 @@ def test_scs_starts_from_the_scale_on_which_training_settled():
     assert settled != pytest.approx(0.1)
     for start in (settled, None):
         # A cached property: what the comparison on training instances found is put aside.
-        method.settled = start
+        method.start = start
         history = method.run(parameters, 140)
         for i in range(N):
             row = instance(family, parameters, i)
@@ -234,12 +234,12 @@ def test_the_adaptive_rule_starts_where_that_is_better_on_training_instances(pac
 
     def level(start):
         method = package(family, train)
-        method.settled = start
+        method.start = start
         history = method.run(train, 80)
         return np.mean(np.log(np.maximum(history.primal, history.dual)[:, [10, 20, 40, 80]]))
 
     both = {start: level(start) for start in (None, chosen._settle(chosen._training))}
-    assert chosen.settled == min(both, key=both.get)
+    assert chosen.start == min(both, key=both.get)
 
 
 @pytest.mark.parametrize("kind", ["mixed", "second_order"])
@@ -298,17 +298,17 @@ def test_content_hashes_tell_settings_and_training_apart():
 
 def test_budgets_are_dense_and_then_geometric():
     method = osqp_package(qp(), dense=5, growth=1.5)
-    assert method.budgets(0) == []
-    assert method.budgets(3) == [1, 2, 3]
-    assert method.budgets(5) == [1, 2, 3, 4, 5]
-    assert method.budgets(20) == [1, 2, 3, 4, 5, 7, 10, 15, 20]
-    assert osqp_package(qp(), dense=1, growth=1.01).budgets(4) == [1, 2, 3, 4]
+    assert method.list_budgets(0) == []
+    assert method.list_budgets(3) == [1, 2, 3]
+    assert method.list_budgets(5) == [1, 2, 3, 4, 5]
+    assert method.list_budgets(20) == [1, 2, 3, 4, 5, 7, 10, 15, 20]
+    assert osqp_package(qp(), dense=1, growth=1.01).list_budgets(4) == [1, 2, 3, 4]
     assert "rounded up beyond 5" in method.name
 
 
 def test_counts_are_not_rounded_unless_asked_for():
     method = osqp_package(qp())
-    assert method.budgets(200) == list(range(1, 201))
+    assert method.list_budgets(200) == list(range(1, 201))
     assert "rounded" not in method.name
 
 

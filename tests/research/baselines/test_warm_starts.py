@@ -55,7 +55,7 @@ def test_neighbours_are_those_of_brute_force_in_chunks_too(monkeypatch):
     assert len(set(expected)) > 10
     for pairs in (1 << 24, 7 * 50, 1):
         monkeypatch.setattr(warm_starts, "_PAIRS", pairs)
-        np.testing.assert_array_equal(NearestNeighbour(moved).nearest(rows), expected)
+        np.testing.assert_array_equal(NearestNeighbour(moved).find_nearest(rows), expected)
     point = NearestNeighbour(moved)(rows)
     np.testing.assert_array_equal(point.x, split.optima.x[expected])
     np.testing.assert_array_equal(point.y, split.optima.y[expected])
@@ -68,7 +68,7 @@ def test_parameters_may_be_trees():
     split = split_of(family, tree)
     rows = np.column_stack([tree["a"], tree["b"]])
     new = {"a": rng.normal(size=(5, 3)), "b": 3 * rng.normal(size=5)}
-    found = NearestNeighbour(split).nearest(new)
+    found = NearestNeighbour(split).find_nearest(new)
     np.testing.assert_array_equal(found, brute_force(rows, np.column_stack([new["a"], new["b"]])))
 
 
@@ -82,7 +82,7 @@ def test_instances_may_be_given_by_name_with_infinite_bounds():
     assert np.all(worst(method.run(split.parameters, 0)) < 1e-7)
     new = {"q": q + rng.normal(size=(4, 6))}
     expected = brute_force(split.parameters["q"], new["q"])
-    np.testing.assert_array_equal(NearestNeighbour(split).nearest(new), expected)
+    np.testing.assert_array_equal(NearestNeighbour(split).find_nearest(new), expected)
 
 
 def scalar_sequence():
@@ -210,4 +210,4 @@ def test_what_cannot_be_used_is_refused():
     family = ls.Conic(P, A, CONES["mixed"], b=b, c=c, parameter=ls.Affine(c=P))
     conic = split_of(family, 0.1 * np.random.default_rng(0).normal(size=(3, 10)))
     with pytest.raises(ValueError, match="these parameters have 31 entries, those of the training split 10"):
-        NearestNeighbour(conic).nearest({"c": np.tile(c, (2, 1))})
+        NearestNeighbour(conic).find_nearest({"c": np.tile(c, (2, 1))})

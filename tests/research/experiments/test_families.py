@@ -67,7 +67,7 @@ def test_regression_optimum(problem, penalty):
 def test_logistic_optimum(regularization):
     problem = logistic.Logistic(*digits(), per_class=12, regularization=regularization)
     X = problem.sample_many(2, np.random.default_rng(0))
-    optima = ls.solve_references(problem.family(X), X, **QUIET)
+    optima = ls.solve_references(problem.make_family(X), X, **QUIET)
     for V, y, x, value in zip(X["images"], X["labels"], optima.x, optima.value, strict=True):
         z = cp.Variable(10)
         loss = cp.sum(cp.logistic(-cp.multiply(y, V @ z))) / len(y) + regularization / 2 * cp.sum_squares(z)
@@ -119,7 +119,7 @@ def test_maxcut_optimum():
         W = cp.Variable((7, 7), PSD=True)
         best = direct(cp.Maximize(cp.trace(C @ W)), [cp.diag(W) == 1])
         assert -value == pytest.approx(best, rel=1e-7)
-        ours = problem.matrix(x)
+        ours = problem.make_matrix(x)
         assert np.trace(C @ ours) == pytest.approx(best, rel=1e-7)
         np.testing.assert_allclose(np.diag(ours), 1, atol=1e-8)
         assert np.linalg.eigvalsh(ours)[0] > -1e-8
@@ -152,7 +152,7 @@ def test_matrices_have_normalised_columns_and_follow_the_seed():
 
 def test_lasso_signals_are_sparse_and_noise_is_40_decibels_down():
     problem = lasso.Lasso(m=300, n=500)
-    z = problem.signal(np.random.default_rng(0))
+    z = problem.draw_signal(np.random.default_rng(0))
     assert np.count_nonzero(z) == 50
     assert 0.7 < z[z != 0].std() < 1.3
     clean = problem.A @ z
@@ -181,27 +181,27 @@ def test_logistic_lipschitz_constant():
     problem = logistic.Logistic(*digits(), per_class=8, regularization=1e-3)
     X = problem.sample_many(4, np.random.default_rng(0))
     own = [np.linalg.eigvalsh(V.T @ V)[-1] / (4 * 16) for V in X["images"]]
-    np.testing.assert_allclose(logistic.curvatures(X), own)
-    family = problem.family(X)
+    np.testing.assert_allclose(logistic.compute_curvatures(X), own)
+    family = problem.make_family(X)
     assert family.lipschitz == pytest.approx(1.5 * max(own) + 1e-3)
     assert (family.strong_convexity, family.lower_bound) == (1e-3, 0.0)
-    assert not problem.outside(family, X).any()
-    assert (family.units, problem.family(X, units="family").units) == ("instance", "family")
+    assert not problem.find_outside(family, X).any()
+    assert (family.units, problem.make_family(X, units="family").units) == ("instance", "family")
     bounds = family.lipschitz / family.step_unit(family.instances(X))
     stored = np.rint(255 * X["images"][..., :-1]).astype(np.uint8)
     np.testing.assert_allclose(family.lipschitz / family.step_unit(family.instances(stored)), bounds, rtol=1e-12)
     ratio = bounds / (np.array(own) + 1e-3)
     assert np.all((ratio >= 1) & (ratio < 1.05))
     larger = {"images": X["images"] * np.array([1, 1, 2, 1])[:, None, None], "labels": X["labels"]}
-    assert problem.outside(family, larger).tolist() == [False, False, True, False]
-    published = logistic.Logistic(*digits(), per_class=8, regularization=0.0).family(X)
+    assert problem.find_outside(family, larger).tolist() == [False, False, True, False]
+    published = logistic.Logistic(*digits(), per_class=8, regularization=0.0).make_family(X)
     assert (published.strong_convexity, published.lower_bound) == (0.0, 0.0)
     with pytest.raises(ValueError, match=r"two classes or more with 13 images each, got 0: 12, 1: 12"):
         logistic.Logistic(*digits(), per_class=13)
 
 
 def test_blurred_images():
-    B = deblurring.blur(28)
+    B = deblurring.make_blur(28)
     assert B.shape == (784, 784)
     middle = B.reshape(28, 28, 28, 28)[14, 14]
     assert np.count_nonzero(middle) == 81
@@ -217,7 +217,7 @@ def test_blurred_images():
 
 
 def test_graphs():
-    C = maxcut.Maxcut(nodes=40).laplacian(np.random.default_rng(0))
+    C = maxcut.Maxcut(nodes=40).draw_laplacian(np.random.default_rng(0))
     edges = -C[np.triu_indices(40, 1)]
     assert set(edges) == {0, 1}
     assert 0.4 < edges.mean() < 0.6
@@ -227,7 +227,7 @@ def test_graphs():
 
 def test_windows_share_their_measurements():
     problem = kalman.Kalman(horizon=6, length=15)
-    windows = problem.windows(np.random.default_rng(0), trajectories=3)
+    windows = problem.draw_windows(np.random.default_rng(0), trajectories=3)
     Y = windows.measurements
     assert Y.shape == (30, 12)
     assert windows.trajectory.tolist() == [0] * 10 + [1] * 10 + [2] * 10
@@ -240,13 +240,13 @@ def test_windows_share_their_measurements():
 
 def test_splits_are_by_trajectory():
     problem = kalman.Kalman(horizon=4, length=9)
-    parts = problem.splits({"train": 1, "test": 3}, seed=2)
+    parts = problem.draw_splits({"train": 1, "test": 3}, seed=2)
     assert set(parts["train"].trajectory) == {0}
     assert set(parts["test"].trajectory) == {1, 2, 3}
     seen = {tuple(y) for window in parts["train"].measurements for y in window.reshape(-1, 2)}
     assert len(seen) == 9
     assert not seen & {tuple(y) for window in parts["test"].measurements for y in window.reshape(-1, 2)}
-    more = problem.splits({"test": 4, "train": 1}, seed=2)
+    more = problem.draw_splits({"test": 4, "train": 1}, seed=2)
     np.testing.assert_array_equal(more["test"].measurements[:18], parts["test"].measurements)
     splits = {name: windows.measurements for name, windows in parts.items()}
     data = ls.Dataset.from_parameters(problem.family, splits, **QUIET)
@@ -290,7 +290,7 @@ def test_samplers_make_datasets_that_follow_the_seed(name):
 
 def test_logistic_makes_datasets():
     problem = logistic.Logistic(*digits(), per_class=6)
-    family = problem.family(problem.sample_many(3, np.random.default_rng(0)))
+    family = problem.make_family(problem.sample_many(3, np.random.default_rng(0)))
     data = ls.Dataset.sample(family, problem.sample, {"train": 2}, **QUIET)
     solution = ls.Solver(family).solve_batch(data.train.parameters, eps_abs=1e-9, eps_rel=0.0, max_iter=200_000)
     np.testing.assert_allclose(solution.objective, data.train.optima.value, atol=1e-8)
@@ -402,7 +402,7 @@ def test_real_images(data_folder):
     problem = logistic.Logistic(mnist.images, mnist.labels)
     X = problem.sample_many(2, np.random.default_rng(0))
     assert X["images"].shape == (2, 200, 785)
-    assert problem.family(X).n == 785
+    assert problem.make_family(X).n == 785
     blurred = deblurring.Deblurring(emnist.images)
     assert (blurred.family.n, blurred.family.m) == (784, 784)
     w = ls.Solver(blurred.family, rho_ineq=1e-2).solve(blurred.sample(np.random.default_rng(0)), max_iter=20_000)

@@ -13,10 +13,10 @@ import longstep as ls
 from longstep.cli import app
 from longstep.evaluation.evaluate import TOLERANCES
 from longstep.research.experiments import experiment as machinery
-from longstep.research.experiments import images, kalman, logistic
-from longstep.research.experiments.experiment import Options
+from longstep.research.experiments import images, kalman, logistic, logistic_optima
 from longstep.research.experiments.parts import Parts
-from longstep.research.experiments.reproduce import NAMES, reproduce
+from longstep.research.experiments.reproduce import NAMES, find_experiment, reproduce
+from longstep.research.experiments.sizes import Choices
 
 # One experiment of each kind by default: in closed form and learned. The others are much like them.
 QUICK = ("ridge",)
@@ -53,13 +53,13 @@ class Runs:
         self.folder, self.data, self.found = folder, data, {}
 
     def options(self, **changes):
-        return Options(**{"data": self.data, "cache": self.folder / "cache", "progress": False, **changes})
+        return Choices(**{"data": self.data, "cache": self.folder / "cache", "progress": False, **changes})
 
     def chosen(self, name):
         """The options of an experiment's run."""
         if name not in WITHOUT:
             return self.options()
-        ids = [entry.id for entry in prepared(name, self).entries()]
+        ids = [entry.id for entry in prepared(name, self).list_entries()]
         return self.options(methods=tuple(i for i in ids if not i.startswith(("l2ws", "lm"))))
 
     def __call__(self, name):
@@ -110,10 +110,7 @@ def test_the_written_solver_is_the_evaluated_one(name, runs):
 
 def prepared(name, runs):
     """The experiment itself, on finished parts."""
-    from importlib import import_module
-
-    module = import_module(f"longstep.research.experiments.{name}")
-    return module.Reproduction(runs.options(), Parts(runs.folder / name / "parts"))
+    return find_experiment(name)(runs.options(), Parts(runs.folder / name / "parts"))
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -133,7 +130,7 @@ def test_learned_is_ahead_of_vanilla_and_nothing_is_nan(name, runs):
 
 @pytest.mark.parametrize("name", SOME)
 def test_methods_are_those_of_the_publication(name, runs):
-    ids = [entry.id for entry in prepared(name, runs).entries()]
+    ids = [entry.id for entry in prepared(name, runs).list_entries()]
     assert [r.id for r in runs(name).results] == [i for i in ids if name not in WITHOUT or i[:2] not in ("l2", "lm")]
     assert ids[0] == "learned"
     assert {"vanilla", "constant", "neighbour", "l2ws-10", "lm-10"} <= set(ids)
@@ -233,7 +230,7 @@ def test_missing_images_are_said_to_be_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("LONGSTEP_DATA", raising=False)
     for package in ("sklearn.datasets", "mlxtend.data"):
         monkeypatch.setitem(sys.modules, package, None)
-    options = Options(cache=tmp_path, progress=False)
+    options = Choices(cache=tmp_path, progress=False)
     monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path))
     for name, file in {"logistic": "mnist.npz", "deblurring": "emnist_digits.npz"}.items():
         with pytest.raises(images.ImagesNotFoundError, match=rf"LONGSTEP_DATA is not set.*Put {file}"):
@@ -280,10 +277,10 @@ def test_logistic_optima_are_those_of_cvxpy_and_of_the_library():
     rng = np.random.default_rng(0)
     problem = logistic.Logistic(rng.integers(0, 256, (40, 3, 3)).astype(np.uint8), np.arange(40) % 2, per_class=15)
     stored = np.stack([problem.sample_bytes(np.random.default_rng(k)) for k in range(3)])
-    found = logistic.optima(stored, 1e-4)
+    found = logistic_optima.solve_logistic(stored, 1e-4)
     assert stored.dtype == np.uint8
     assert found.error.max() < 1e-12
-    family = problem.family(stored)
+    family = problem.make_family(stored)
     library = ls.solve_references(family, stored, cache=False, progress=False)
     np.testing.assert_allclose(found.value, library.value, rtol=1e-10)
     np.testing.assert_allclose(found.x, library.x, atol=1e-6)
@@ -305,7 +302,7 @@ def test_logistic_optima_of_separable_points():
     images[0, :10, :25], images[0, 10:, 25:] = 255, 255
     images[0, np.arange(20), np.arange(20)] = 100
     for epsilon in (1e-4, 1e-8):
-        found = logistic.optima(images, epsilon)
+        found = logistic_optima.solve_logistic(images, epsilon)
         assert found.error[0] < 1e-12
         assert 0 < found.value[0] < 0.2
 
@@ -329,7 +326,7 @@ def test_kalman_shift_moves_every_period_up():
 
 def test_shifted_solutions_are_nearer():
     problem = kalman.Kalman(horizon=10, length=30)
-    windows = problem.splits({"test": 1}, seed=0)["test"].measurements
+    windows = problem.draw_splits({"test": 1}, seed=0)["test"].measurements
     optima = ls.solve_references(problem.family, windows, cache=False, progress=False, jobs=1)
     before = ls.Point(optima.x[:-1], optima.y[:-1], optima.s[:-1])
     moved = problem.shift(before)

@@ -56,12 +56,12 @@ class ConjugateGradient(GradientDescent):
         Pd = family.matrix.mv(d)
         rr = inner(r, r)
         flat = 10 * jnp.finfo(z.dtype).eps * family.lipschitz * inner(d, d)
-        gamma = _quotient(rr, inner(d, Pd), flat)
+        gamma = _divide(rr, inner(d, Pd), flat)
         r_next = r - gamma * Pd
-        return ConjugateState(z + gamma * d, r_next, r_next + _quotient(inner(r_next, r_next), rr, 0.0) * d)
+        return ConjugateState(z + gamma * d, r_next, r_next + _divide(inner(r_next, r_next), rr, 0.0) * d)
 
 
-def _quotient(a: Float[Array, "*N"], b: Float[Array, "*N"], least: Float[ArrayLike, "*N"]) -> Float[Array, "*N"]:
+def _divide(a: Float[Array, "*N"], b: Float[Array, "*N"], least: Float[ArrayLike, "*N"]) -> Float[Array, "*N"]:
     """Return a/b, and 0 where b is at most `least`."""
     return jnp.where(b > least, a / jnp.where(b > least, b, 1.0), 0.0)
 

@@ -21,7 +21,17 @@ from ...families.conic import Conic
 from ...families.point import Point
 from ...solver import Solver
 from ...training.losses import Task
-from .networks import Batch, Descent, Standard, TrainingData, features, network_hash, outputs, perceptron, weights
+from .networks import (
+    Batch,
+    Descent,
+    Standard,
+    TrainingData,
+    compute_outputs,
+    hash_network,
+    list_weights,
+    make_features,
+    make_perceptron,
+)
 from .warm_starts import Started
 
 # Instances whose starts the network computes at once.
@@ -47,20 +57,22 @@ class Scales(eqx.Module):
                 "learning a warm start regresses on optima, and this split has none: make it with "
                 "Dataset.sample(…, references=True)"
             )
-        parts = (optima.x, optima.y, optima.s if isinstance(family, Conic) else None)
+        parts = [optima.x, optima.y]
+        if isinstance(family, Conic):
+            parts.append(optima.s)
         rows = [np.asarray(part) for part in parts if part is not None]
         ends = tuple(np.cumsum([part.shape[1] for part in rows]).tolist())
         optimum = np.concatenate(rows, axis=1)
         mean, deviation = (jnp.asarray(a, family.dtype) for a in (optimum.mean(axis=0), optimum.std(axis=0)))
         return Scales(mean, deviation, ends)
 
-    def point(self, nu: Float[Array, "k N"]) -> Point:
+    def make_points(self, nu: Float[Array, "k N"]) -> Point:
         """Return the starts, as columns."""
         z = self.mean[:, None] + self.deviation[:, None] * nu
         return Point(*jnp.split(z, self.ends[:-1]))
 
 
-class Unrolled(eqx.Module):
+class UnrolledBase(eqx.Module):
     """`count` steps of the base from the learned start; called, the log errors log‖z^K − z*‖² after them.
 
     Distances are in the θ-independent coordinates of the algorithm, as in training schedules. Instances are columns
@@ -76,7 +88,7 @@ class Unrolled(eqx.Module):
     def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
         """Return the errors after the steps from the network's starts."""
         instance = self.family.decode(jax.tree.map(jnp.asarray, batch.encoded))
-        start = self.scales.point(outputs(network, batch.inputs).T)
+        start = self.scales.make_points(compute_outputs(network, batch.inputs).T)
         problem = Problem(self.algorithm, self.family, self.plan, instance)
         state = self.algorithm.init(self.family, instance, start)
         state, _, _ = steps(problem, state, self.count, 0, lambda state: ())
@@ -87,7 +99,7 @@ class Unrolled(eqx.Module):
 
 @eqx.filter_jit
 def _compute_points(scales: Scales, network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"]) -> Point:
-    return jax.tree.map(jnp.transpose, scales.point(outputs(network, inputs).T))
+    return jax.tree.map(jnp.transpose, scales.make_points(compute_outputs(network, inputs).T))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +113,7 @@ class LearnedStart:
 
     def __call__(self, parameters: PyTree) -> Point:
         """Return the network's starts."""
-        inputs = self.standard(features(self.solver.family, parameters))
+        inputs = self.standard(make_features(self.solver.family, parameters))
         parts = [
             _compute_points(self.scales, self.network, inputs[i : i + _WIDE]) for i in range(0, len(inputs), _WIDE)
         ]
@@ -110,7 +122,7 @@ class LearnedStart:
     def content_hash(self) -> str:
         """Return a SHA-256 of the network and of how its inputs and outputs are scaled."""
         scales = np.asarray(self.scales.mean), np.asarray(self.scales.deviation), self.scales.ends
-        return network_hash("l2ws", self.solver, self.standard, self.network, *scales)
+        return hash_network("l2ws", self.solver, self.standard, self.network, *scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +136,7 @@ class L2WS(Started):
     def weights(self) -> int:
         """How many numbers were trained."""
         assert isinstance(self.start, LearnedStart)
-        return sum(a.size for a in weights(self.start.network))
+        return sum(a.size for a in list_weights(self.start.network))
 
 
 def l2ws(
@@ -158,8 +170,8 @@ def l2ws(
     data = TrainingData(solver, split)
     family = solver.family
     scales = Scales.of(family, data)
-    network = perceptron(data.standard.size, scales.ends[-1], hidden, seed, family.dtype)
-    unrolled = Unrolled(solver.algorithm, family, solver.plan, scales, int(steps))
+    network = make_perceptron(data.standard.size, scales.ends[-1], hidden, seed, family.dtype)
+    unrolled = UnrolledBase(solver.algorithm, family, solver.plan, scales, int(steps))
     network, record = descent.fit(unrolled, network, data, "L2WS", progress)
     record = {**record, "steps": int(steps), "loss": "log mean squared distance"}
     start = LearnedStart(solver, data.standard, scales, network)

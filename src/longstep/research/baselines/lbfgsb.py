@@ -56,7 +56,7 @@ class LBFGSB:
         return Measure(default_algorithm(self.family), self.family)(parameters, points)
 
     def seconds(self, parameters: PyTree, count: int) -> np.ndarray:
-        """Return the seconds (N,) of so many evaluations of each instance, one by one, compiling left out."""
+        """Return the seconds (N,) of `count` evaluations of each instance, one by one, compiling left out."""
         instances = self._list_instances(parameters)
         self._follow(instances[0], 1)
         found = []
@@ -75,7 +75,7 @@ class LBFGSB:
         return [self.family.take(instances, i) for i in range(self.family.count(parameters))]
 
     @cached_property
-    def _oracle(self) -> Oracle:
+    def _evaluate(self) -> Oracle:
         family = self.family
 
         @jax.jit
@@ -95,8 +95,11 @@ class LBFGSB:
 
         def evaluate(z: np.ndarray) -> tuple[float, np.ndarray]:
             nonlocal least
-            value, gradient = self._oracle(instance, z)
-            best.append(z.copy() if not best or value < least else best[-1])
+            value, gradient = self._evaluate(instance, z)
+            if value < least or not best:
+                best.append(z.copy())
+            else:
+                best.append(best[-1])
             least = min(least, value)
             return value, gradient
 

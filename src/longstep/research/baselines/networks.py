@@ -48,7 +48,7 @@ _WATCHED = 4
 _MANY = 50
 
 
-def features(family: Family, parameters: PyTree) -> Float[np.ndarray, "N d"]:
+def make_features(family: Family, parameters: PyTree) -> Float[np.ndarray, "N d"]:
     """Return N parameters as rows of numbers: their own entries, or all data of instances that are given by name."""
     inner = family
     if isinstance(family, Composite):
@@ -79,7 +79,9 @@ class Standard:
         self.kept = np.flatnonzero(deviation > 1e-9 * np.abs(rows).max(axis=0))
         if not self.kept.size:
             raise ValueError("the training parameters are all the same: a network has nothing to learn from them")
-        self.mean, self.deviation, self.dtype = mean[self.kept], deviation[self.kept], dtype
+        self.mean = mean[self.kept]
+        self.deviation = deviation[self.kept]
+        self.dtype = dtype
 
     @property
     def size(self) -> int:
@@ -94,27 +96,27 @@ class Standard:
             raise ValueError(f"instance {row} has {chosen[row, entry]} where all training instances have finite values")
         return np.clip((chosen - self.mean) / self.deviation, -_FAR, _FAR).astype(self.dtype)
 
-    def hashed(self) -> tuple[np.ndarray, ...]:
+    def list_arrays(self) -> tuple[np.ndarray, ...]:
         """Return what defines the map."""
         return self.kept, self.mean, self.deviation
 
 
-def perceptron(inputs: int, outputs: int, hidden: tuple[int, ...], seed: int, dtype: DTypeLike) -> eqx.nn.MLP:
+def make_perceptron(inputs: int, outputs: int, hidden: tuple[int, ...], seed: int, dtype: DTypeLike) -> eqx.nn.MLP:
     """Return a multilayer perceptron with ReLU whose last layer is zero: untrained it says 0 to everything."""
     if len(set(hidden)) > 1 or any(width < 1 for width in hidden):
         raise ValueError(f"the hidden layers must be of one width, at least 1, got {hidden}")
-    width = hidden[0] if hidden else 0
+    width = max(hidden, default=0)
     key = jax.random.key(seed)
     mlp = eqx.nn.MLP(inputs, outputs, width, len(hidden), activation=jax.nn.relu, dtype=dtype, key=key)
     return eqx.tree_at(lambda m: (m.layers[-1].weight, m.layers[-1].bias), mlp, replace_fn=jnp.zeros_like)
 
 
-def outputs(network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"]) -> Float[Array, "N k"]:
+def compute_outputs(network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"]) -> Float[Array, "N k"]:
     """Return what the network says to every row."""
     return jax.vmap(network)(jnp.asarray(inputs))
 
 
-def weights(network: eqx.nn.MLP) -> list[Array]:
+def list_weights(network: eqx.nn.MLP) -> list[Array]:
     """Return the arrays that are trained."""
     return jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
 
@@ -147,7 +149,7 @@ class TrainingData:
         self.hash = split.content_hash()
         self.instance_hashes = split.instance_hashes()
         self.encoded = self.family.encode(split.parameters)
-        rows = features(self.family, split.parameters)
+        rows = make_features(self.family, split.parameters)
         self.standard = Standard(rows, self.family.dtype)
         self.inputs = self.standard(rows)
         self.optima = split.optima
@@ -161,7 +163,7 @@ class TrainingData:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def batch(self, index: Int[np.ndarray, " k"]) -> Batch:
+    def take_batch(self, index: Int[np.ndarray, " k"]) -> Batch:
         """Return some of the instances."""
         target, value = jax.tree.map(lambda a: a[..., index], (self.target, self.value))
         return Batch(self.inputs[index], self.family.take(self.encoded, index), target, value)
@@ -180,7 +182,7 @@ def _convert_optima(algorithm: Algorithm, family: Family, encoded: PyTree, optim
     return jax.lax.map(one, jnp.arange(optimum.x.shape[1]))
 
 
-def pieces(count: int, width: int) -> Iterator[tuple[Int[np.ndarray, " w"], int]]:
+def split_pieces(count: int, width: int) -> Iterator[tuple[Int[np.ndarray, " w"], int]]:
     """Yield 0 … count − 1 in pieces of one width, the last repeated to fill it up, and how many of each are new."""
     width = min(width, count)
     for start in range(0, count, width):
@@ -218,7 +220,7 @@ class Descent:
             held = min(len(data) // 10, most)
         watched = order[: held or most]
         trained = order[held:]
-        parts = [(data.batch(watched[index]), new) for index, new in pieces(len(watched), self.batch)]
+        parts = [(data.take_batch(watched[index]), new) for index, new in split_pieces(len(watched), self.batch)]
 
         def look(network: eqx.nn.MLP) -> float:
             found = np.concatenate([np.asarray(_compute_logs(errors, network, batch))[:new] for batch, new in parts])
@@ -233,7 +235,7 @@ class Descent:
         every = max(1, self.iterations // _LOOKS)
         with Bar(title, self.iterations, progress) as advance:
             for k in range(1, self.iterations + 1):
-                network, state = update(errors, network, state, data.batch(next(batches)))
+                network, state = update(errors, network, state, data.take_batch(next(batches)))
                 if k % every == 0 or k == self.iterations:
                     losses.append((k, look(network)))
                     if losses[-1][1] < min(loss for _, loss in losses[:-1]):
@@ -254,7 +256,7 @@ class Descent:
             "final": values[-1],
             "best": min(values),
             "skipped": int(state.total_notfinite),
-            "weights": sum(a.size for a in weights(best)),
+            "weights": sum(a.size for a in list_weights(best)),
             "seconds": perf_counter() - begin,
         }
         return best, record
@@ -304,7 +306,7 @@ def _draw_batches(
         left = left[batch:]
 
 
-def network_hash(kind: str, solver: Solver, standard: Standard, network: eqx.nn.MLP, *more: object) -> str:
+def hash_network(kind: str, solver: Solver, standard: Standard, network: eqx.nn.MLP, *more: object) -> str:
     """Return a SHA-256 of the base solver, the inputs' standardisation and the network's weights."""
-    arrays = [np.asarray(a) for a in weights(network)]
-    return content_hash(kind, solver.content_hash(), standard.hashed(), arrays, *more)
+    arrays = [np.asarray(a) for a in list_weights(network)]
+    return content_hash(kind, solver.content_hash(), standard.list_arrays(), arrays, *more)

@@ -18,10 +18,9 @@ from functools import cached_property
 from importlib import import_module
 from importlib.metadata import version
 from types import ModuleType
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import PyTree
 from typing_extensions import override
 
@@ -30,12 +29,12 @@ from ...algorithms.registry import default_algorithm
 from ...data.dataset import Split
 from ...engine.history import History
 from ...engine.measure import Measure
+from ...evaluation.package_errors import ENDLESS_OSQP, ENDLESS_SCS, Row, prepare_osqp, prepare_scs, split_rows
 from ...families.base import Family
 from ...families.conic import Conic
 from ...families.point import Point
 from ...families.quadratic_program import QP
 
-Row: TypeAlias = dict[str, np.ndarray]
 FamilyT = TypeVar("FamilyT", QP, Conic)
 # The instances that the adaptive rule settles on, each to this tolerance.
 _SETTLING = 10
@@ -75,7 +74,7 @@ def scs_package(
     return SCSPackage(family, training, dense, growth, {"acceleration_lookback": int(anderson), **settings})
 
 
-class Answer(NamedTuple):
+class TimedAnswer(NamedTuple):
     """What a package returns for one instance, and the seconds it took by its own timers, set-up not counted."""
 
     x: np.ndarray
@@ -84,10 +83,10 @@ class Answer(NamedTuple):
     seconds: float
 
 
-class _Workspace(NamedTuple):
+class _TimedWorkspace(NamedTuple):
     """A workspace: `solve` updates it with an instance and solves; `clean` tells if nothing of that is left in it."""
 
-    solve: Callable[[Row], Answer]
+    solve: Callable[[Row], TimedAnswer]
     clean: Callable[[], bool]
 
 
@@ -112,7 +111,7 @@ class CPackage(ABC, Generic[FamilyT]):
         self.dense = dense
         self.growth = float(growth)
         self.settings = dict(settings)
-        self._module = _require(self.package)
+        self._module = _import_package(self.package)
         self._training: list[Row] = []
         if training is not None:
             parameters = training
@@ -120,7 +119,7 @@ class CPackage(ABC, Generic[FamilyT]):
                 parameters = training.parameters
             chosen = np.arange(min(_SETTLING, family.count(parameters)))
             self._chosen = family.select(parameters, chosen)
-            self._training = _split_rows(self.family.data(self._chosen))
+            self._training = split_rows(self.family.data(self._chosen))
 
     @property
     def name(self) -> str:
@@ -132,7 +131,7 @@ class CPackage(ABC, Generic[FamilyT]):
             name += f", rounded up beyond {self.dense}"
         return name
 
-    def budgets(self, count: int) -> list[int]:
+    def list_budgets(self, count: int) -> list[int]:
         """Return the budgets that are run: 1, 2, …, dense, then each `growth` times the last, and `count`."""
         chosen = list(range(1, min(self.dense or count, count) + 1))
         while chosen and (following := max(chosen[-1] + 1, int(self.growth * chosen[-1]))) < count:
@@ -149,19 +148,21 @@ class CPackage(ABC, Generic[FamilyT]):
         """
         if count < 0:
             raise ValueError(f"the number of iterations must not be negative, got {count}")
-        rows = _split_rows(self.family.data(parameters))
+        rows = split_rows(self.family.data(parameters))
         n = self.family.n
         m = self.family.m
-        slack = np.zeros(m) if self.has_slack else None
-        answers = [Answer(np.zeros(n), np.zeros(m), slack, 0.0)] * len(rows)
+        slack = None
+        if self.has_slack:
+            slack = np.zeros(m)
+        answers = [TimedAnswer(np.zeros(n), np.zeros(m), slack, 0.0)] * len(rows)
         points = [_stack_points(answers)]
-        for budget in self.budgets(count):
-            for i, answer in enumerate(self._solve_rows(rows, budget, self.settled)):
+        for budget in self.list_budgets(count):
+            for i, answer in enumerate(self._solve_rows(rows, budget, self.start)):
                 if all(a is None or np.isfinite(a).all() for a in answer[:3]):
                     answers[i] = answer
             points.append(_stack_points(answers))
         found = self._measure(parameters, points)
-        shown = np.searchsorted([0, *self.budgets(count)], np.arange(count + 1), side="right") - 1
+        shown = np.searchsorted([0, *self.list_budgets(count)], np.arange(count + 1), side="right") - 1
         columns = {name: values[:, shown] for name, values in vars(found).items() if name != "safeguarded"}
         return History(**columns, safeguarded=found.safeguarded)
 
@@ -169,8 +170,8 @@ class CPackage(ABC, Generic[FamilyT]):
         """Return the seconds (N,) of `count` iterations by the package's own timers: update and solve."""
         if count < 1:
             raise ValueError(f"the package takes at least one iteration, got {count}")
-        rows = _split_rows(self.family.data(parameters))
-        return np.array([answer.seconds for answer in self._solve_rows(rows, count, self.settled)])
+        rows = split_rows(self.family.data(parameters))
+        return np.array([answer.seconds for answer in self._solve_rows(rows, count, self.start)])
 
     def content_hash(self) -> str:
         """Return a SHA-256 of the family, the package's version and settings, budgets and training instances."""
@@ -182,11 +183,11 @@ class CPackage(ABC, Generic[FamilyT]):
         return Measure(default_algorithm(self.family), self.family)
 
     @cached_property
-    def _matrices(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
-        return sp.csc_matrix(sp.triu(self.family.P)), sp.csc_matrix(self.family.A)
+    def _prepared(self) -> Callable[..., Any]:
+        return self._prepare()
 
     @cached_property
-    def settled(self) -> float | None:
+    def start(self) -> float | None:
         """The value from which the adaptive rule starts; None for the package's default, without training or as good.
 
         What it settles on is best to go on with, and at times a poor start. So the two are compared on the training
@@ -202,7 +203,11 @@ class CPackage(ABC, Generic[FamilyT]):
         errors = np.nan_to_num(np.maximum(found.primal, found.dual), nan=np.inf)
         return float(np.mean(np.log(np.clip(errors, 1e-12, 1e12))))
 
-    def _solve_rows(self, rows: Sequence[Row], budget: int, value: float | None) -> list[Answer]:
+    @abstractmethod
+    def _prepare(self) -> Callable[..., Any]:
+        """Return the function that sets up a workspace."""
+
+    def _solve_rows(self, rows: Sequence[Row], budget: int, value: float | None) -> list[TimedAnswer]:
         answers = []
         workspace = None
         for row in rows:
@@ -214,10 +219,10 @@ class CPackage(ABC, Generic[FamilyT]):
 
     @abstractmethod
     def _settle(self, rows: list[Row]) -> float:
-        """Solve these instances, each from a cold start, in one workspace; the value on which the rule settles."""
+        """Solve instances, each from a cold start, in one workspace; return the value on which the rule settles."""
 
     @abstractmethod
-    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
+    def _open(self, first: Row, budget: int, value: float | None) -> _TimedWorkspace:
         """Return a workspace set up on `first`, with this value (None: the default) and this budget."""
 
 
@@ -230,17 +235,14 @@ class OSQPPackage(CPackage[QP]):
     # The package's own z is not returned; z = clip(Ax, l, u) is measured, which is never worse.
     has_slack: ClassVar[bool] = False
 
-    def _set_up(self, first: Row, **settings: object) -> Any:
-        P, A = self._matrices
-        solver = self._module.OSQP()
-        options = {**self.settings, "warm_starting": False, "verbose": False, "polishing": False, **settings}
-        solver.setup(P, first["q"], A, first["l"], first["u"], **options)
-        return solver
+    @override
+    def _prepare(self) -> Callable[..., Any]:
+        return prepare_osqp(self.family)
 
     @override
     def _settle(self, rows: list[Row]) -> float:
-        eps = _SETTLED_EPS
-        solver = self._set_up(rows[0], eps_abs=eps, eps_rel=eps, max_iter=_SETTLING_ITERATIONS)
+        limits = {"eps_abs": _SETTLED_EPS, "eps_rel": _SETTLED_EPS, "max_iter": _SETTLING_ITERATIONS}
+        solver = self._prepared(rows[0], **{**self.settings, **limits})
         for row in rows:
             solver.update(**row)
             solver.solve(raise_error=False)
@@ -248,19 +250,16 @@ class OSQPPackage(CPackage[QP]):
         return float(solver._solver.get_settings().rho)
 
     @override
-    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
-        # Tolerances of zero are refused. The last iterate is judged by them all the same, and a certificate of
-        # infeasibility would replace it.
-        never = {"eps_abs": 1e-300, "eps_rel": 0.0, "eps_prim_inf": 1e-300, "eps_dual_inf": 1e-300}
-        options = {"check_termination": 0, **never, **self.settings}
+    def _open(self, first: Row, budget: int, value: float | None) -> _TimedWorkspace:
+        options = {**ENDLESS_OSQP, **self.settings, "max_iter": 1}
         if value is not None:
             options["rho"] = value
-        solver = self._set_up(first, **{**options, "max_iter": 1})
+        solver = self._prepared(first, **options)
         solver.solve(raise_error=False)  # whose times include the set-up
         solver.update_settings(max_iter=budget)
         updates = 0
 
-        def solve(row: Row) -> Answer:
+        def solve(row: Row) -> TimedAnswer:
             nonlocal updates
             solver.update(**row)
             result = solver.solve(raise_error=False)
@@ -268,9 +267,9 @@ class OSQPPackage(CPackage[QP]):
             # Views of the workspace, which the next solve overwrites.
             x = np.array(result.x, np.float64)
             y = np.array(result.y, np.float64)
-            return Answer(x, y, None, result.info.update_time + result.info.solve_time)
+            return TimedAnswer(x, y, None, result.info.update_time + result.info.solve_time)
 
-        return _Workspace(solve, lambda: updates == 0)
+        return _TimedWorkspace(solve, lambda: updates == 0)
 
 
 class SCSPackage(CPackage[Conic]):
@@ -289,23 +288,19 @@ class SCSPackage(CPackage[Conic]):
             return super().name
         return f"{super().name}, no Anderson"
 
-    def _set_up(self, first: Row, **settings: object) -> Any:
-        P, A = self._matrices
+    @override
+    def _prepare(self) -> Callable[..., Any]:
         # Its own factorization, where there is a choice: MKL Pardiso, which it would take, is slower on families of
         # this size, and on the robust Kalman filter residuals stop at 1e-9 with it, at 1e-11 without.
-        options: dict[str, object] = {}
+        set_up = prepare_scs(self.family)
         if hasattr(self._module, "LinearSolver"):
-            options["linear_solver"] = "qdldl"
-        data = {"A": A, **first}
-        if P.nnz:
-            data["P"] = P
-        options |= {**self.settings, "verbose": False, **settings}
-        return self._module.SCS(data, self.family.cones.scs(), **options)
+            return lambda first, **settings: set_up(first, **{"linear_solver": "qdldl", **settings})
+        return set_up
 
     @override
     def _settle(self, rows: list[Row]) -> float:
-        eps = _SETTLED_EPS
-        solver = self._set_up(rows[0], eps_abs=eps, eps_rel=eps, max_iters=_SETTLING_ITERATIONS)
+        limits = {"eps_abs": _SETTLED_EPS, "eps_rel": _SETTLED_EPS, "max_iters": _SETTLING_ITERATIONS}
+        solver = self._prepared(rows[0], **{**self.settings, **limits})
         scale = 0.0
         for row in rows:
             solver.update(**row)
@@ -313,15 +308,14 @@ class SCSPackage(CPackage[Conic]):
         return scale
 
     @override
-    def _open(self, first: Row, budget: int, value: float | None) -> _Workspace:
-        never = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
-        options = {**never, **self.settings}
+    def _open(self, first: Row, budget: int, value: float | None) -> _TimedWorkspace:
+        options = {**ENDLESS_SCS, **self.settings, "max_iters": budget}
         if value is not None:
             options["scale"] = value
-        solver = self._set_up(first, **{**options, "max_iters": budget})
+        solver = self._prepared(first, **options)
         updates = 0
 
-        def solve(row: Row) -> Answer:
+        def solve(row: Row) -> TimedAnswer:
             nonlocal updates
             solver.update(**row)
             result = solver.solve(warm_start=False)
@@ -329,13 +323,14 @@ class SCSPackage(CPackage[Conic]):
             updates = info["scale_updates"]
             # Milliseconds; after an update the set-up time is the update's.
             seconds = 1e-3 * (info["setup_time"] + info["solve_time"])
-            return Answer(np.array(result["x"]), np.array(result["y"]), np.array(result["s"]), seconds)
+            return TimedAnswer(np.array(result["x"]), np.array(result["y"]), np.array(result["s"]), seconds)
 
         # The memory of the acceleration outlives a solve.
-        return _Workspace(solve, lambda: updates == 0 and not self.settings["acceleration_lookback"])
+        return _TimedWorkspace(solve, lambda: updates == 0 and not self.settings["acceleration_lookback"])
 
 
-def _require(package: str) -> ModuleType:
+def _import_package(package: str) -> ModuleType:
+    """Return a package, or raise an error that says how to get it."""
     try:
         return import_module(package)
     except ImportError:
@@ -344,15 +339,8 @@ def _require(package: str) -> ModuleType:
         ) from None
 
 
-def _split_rows(data: Mapping[str, np.ndarray]) -> list[Row]:
-    """Return the data of N instances, one dict an instance."""
-    # osqp reads a new q as if it were contiguous; rows of these arrays need not be.
-    columns = [np.ascontiguousarray(values) for values in data.values()]
-    return [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def _stack_points(points: Sequence[Answer]) -> Point:
+def _stack_points(points: Sequence[TimedAnswer]) -> Point:
     """Return points with instances on the last axis."""
     # On the host, where a point is said to lie on the device.
-    parts: list[Any] = [None if part[0] is None else np.stack(part, axis=-1) for part in zip(*points, strict=True)]
-    return Point(*parts[:3])
+    columns: list[Any] = [np.stack(column, axis=-1) for column in zip(*points, strict=True) if column[0] is not None]
+    return Point(*columns[:-1])

@@ -17,7 +17,7 @@ from ...engine.history import History
 from ...families.base import Family
 from ...families.point import Point
 from ...solver import Solver
-from .networks import features
+from .networks import make_features
 
 # Pairs whose distances are computed at a time: 128 MiB of them.
 _PAIRS = 1 << 24
@@ -121,15 +121,15 @@ class NearestNeighbour:
     @cached_property
     def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which entries count (those that are infinite in training do not), their mean, and the centred rows."""
-        rows = features(self.split.family, self.split.parameters)
+        rows = make_features(self.split.family, self.split.parameters)
         finite = np.asarray(np.isfinite(rows).all(axis=0))
         mean = rows[:, finite].mean(axis=0)
         return finite, mean, rows[:, finite] - mean
 
-    def nearest(self, parameters: PyTree) -> Int[np.ndarray, " N"]:
+    def find_nearest(self, parameters: PyTree) -> Int[np.ndarray, " N"]:
         """Return the number of the nearest training instance of each."""
         finite, mean, train = self._rows
-        rows = features(self.split.family, parameters)
+        rows = make_features(self.split.family, parameters)
         if rows.shape[1] != finite.size:
             raise ValueError(
                 f"these parameters have {rows.shape[1]} entries, those of the training split {finite.size}: "
@@ -144,7 +144,7 @@ class NearestNeighbour:
 
     def __call__(self, parameters: PyTree) -> Point:
         """Return the optima of the nearest training instances."""
-        return _pick(_require_optima(self.split), self.nearest(parameters))
+        return _pick(_require_optima(self.split), self.find_nearest(parameters))
 
     def content_hash(self) -> str:
         """Return a SHA-256 of the training instances and their optima."""
@@ -169,13 +169,13 @@ class PreviousSolution:
     @cached_property
     def _places(self) -> dict[bytes, int]:
         places: dict[bytes, int] = {}
-        for place, row in enumerate(features(self.split.family, self.split.parameters)):
+        for place, row in enumerate(make_features(self.split.family, self.split.parameters)):
             places.setdefault(row.tobytes(), place)
         return places
 
     def __call__(self, parameters: PyTree) -> Point:
         """Return the shifted optima of the instances before; zero for the first of a sequence."""
-        rows = features(self.split.family, parameters)
+        rows = make_features(self.split.family, parameters)
         found = [self._places.get(row.tobytes()) for row in rows]
         if None in found:
             raise ValueError(
@@ -199,7 +199,9 @@ class PreviousSolution:
 
     def content_hash(self) -> str:
         """Return a SHA-256 of the sequence, its optima and the shift."""
-        sequence = None if self.sequence is None else np.asarray(self.sequence)
+        sequence = self.sequence
+        if sequence is not None:
+            sequence = np.asarray(sequence)
         parts = (_list_arrays(_require_optima(self.split)), self.shift, sequence)
         return content_hash("previous solution", self.split.content_hash(), parts)
 

@@ -19,10 +19,11 @@ from longstep import QP, Affine, Loss, Training, solve_references
 
 from . import images as data
 from . import methods
-from .experiment import Experiment, Options, Result, Size
-from .images import pixels
-from .methods import Entry, Limits
+from .experiment import Experiment, Result
+from .images import make_pixels
+from .methods import Entry, Extent
 from .parts import Parts
+from .sizes import Choices, Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +32,7 @@ REACH = 4
 STRENGTH = 1 / 8
 
 
-def blur(side: int) -> np.ndarray:
+def make_blur(side: int) -> np.ndarray:
     """Return B = T ⊗ T for images of side × side pixels."""
     i = np.arange(side)
     T = np.where(np.abs(i[:, None] - i) <= REACH, STRENGTH, 0.0)
@@ -61,7 +62,7 @@ class Deblurring:
     @cached_property
     def B(self) -> np.ndarray:
         """The blur (side², side²)."""
-        return blur(self.images.shape[1])
+        return make_blur(self.images.shape[1])
 
     @cached_property
     def family(self) -> QP:
@@ -80,16 +81,16 @@ class Deblurring:
 
     def observe(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return one image (side, side) blurred, with noise, as a parameter (side²,)."""
-        return self.B @ pixels(image[None])[0] + self.noise * rng.normal(size=len(self.B))
+        return self.B @ make_pixels(image[None])[0] + self.noise * rng.normal(size=len(self.B))
 
-    def pair(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def draw_pair(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return one of the images, as pixels (side²,), and what is observed of it."""
         image = self.images[rng.integers(len(self.images))]
-        return pixels(image[None])[0], self.observe(image, rng)
+        return make_pixels(image[None])[0], self.observe(image, rng)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return one of the images, blurred, with noise."""
-        return self.pair(rng)[1]
+        return self.draw_pair(rng)[1]
 
 
 # What is left after ten steps is slow: twenty that are learned together go a third further than ten and ten.
@@ -97,7 +98,7 @@ BLOCKS = (10, 20)
 _SMALL = Size(few=60, slow=60, timed=0, hidden=(30, 30), l2ws=60, lm=15)
 
 
-class Reproduction(Experiment[QP]):
+class DeblurringExperiment(Experiment[QP]):
     """Residuals are measured, so training instances alone need optima."""
 
     name = "deblurring"
@@ -119,7 +120,7 @@ class Reproduction(Experiment[QP]):
     references = ("train",)
     pictured = (4, 3)
 
-    def __init__(self, options: Options, parts: Parts):
+    def __init__(self, options: Choices, parts: Parts):
         super().__init__(options, parts)
         self.source = data.load("emnist", options.data)
 
@@ -131,11 +132,11 @@ class Reproduction(Experiment[QP]):
         return Deblurring(self.source.images[:, ::every, ::every][:, :side, :side])
 
     @override
-    def notes(self) -> list[str]:
+    def list_notes(self) -> list[str]:
         return [f"Images: {self.source.title}."]
 
     @override
-    def main(self) -> Training:
+    def train_main(self) -> Training:
         """Train the schedule of the tables, by the residuals alone."""
         return self.learn("schedule")
 
@@ -145,34 +146,34 @@ class Reproduction(Experiment[QP]):
         return self.learn("early", horizon=horizon, loss=Loss(distance=0.5, metric=1.0, stress=1.0, every=3))
 
     @override
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         family = self.family
         size = self.size
-        training = self.main()
-        few: Limits = {"instances": size.few}
+        training = self.train_main()
+        few: Extent = {"instances": size.few}
         ones = dict.fromkeys(("sigma", "rho_eq", "rho_ineq"), float(np.e)) | {"alpha": 1.0}
         plain = Deblurring(self.problem.images, equilibrate=False).family
         return [
-            methods.make_learned("learned", f"learned, N = {size.train}", family, self.main),
+            methods.make_learned("learned", f"learned, N = {size.train}", family, self.train_main),
             methods.make_learned(
                 "learned-early", f"learned for early use, N = {size.train}", family, self.train_early, **few
             ),
             methods.make_best_constant(family, training, **few),
             methods.make_vanilla(family, "vanilla, OSQP's defaults", **few),
             methods.make_fixed("published", "published vanilla, ρ = σ = e", plain, ones, **few),
-            *self.networks(training, steps=min(100, size.steps)),
+            *self.list_networks(training, steps=min(100, size.steps)),
             methods.make_osqp(family, self.trained_on, instances=size.package, steps=size.package_steps),
         ]
 
     @override
-    def pictures(self, results: list[Result]) -> "dict[str, Figure]":
+    def draw_pictures(self, results: list[Result]) -> "dict[str, Figure]":
         """Draw a row a character: as it was, blurred, optimal, and by each method after three iterations."""
-        from .pictures import collect_points, gallery
+        from .pictures import collect_points, draw_gallery
 
         assert self.pictured is not None
         count, after = self.pictured
         rng = np.random.default_rng([self.options.seed, *b"test"])
-        pairs = [self.problem.pair(rng) for _ in range(count)]
+        pairs = [self.problem.draw_pair(rng) for _ in range(count)]
         blurred = np.stack([b for _, b in pairs])
         if not np.array_equal(blurred, self.data.test.parameters[:count]):
             raise AssertionError("the pictures are not of the first test instances")
@@ -181,4 +182,4 @@ class Reproduction(Experiment[QP]):
         columns |= collect_points(results)
         side = self.problem.images.shape[1]
         rows = [{name: x[i].reshape(side, side) for name, x in columns.items()} for i in range(count)]
-        return {"characters": gallery(rows, f"After {after} iterations")}
+        return {"characters": draw_gallery(rows, f"After {after} iterations")}

@@ -9,9 +9,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -43,61 +42,15 @@ from ...evaluation.method import Method
 from ...families.base import Family
 from ...families.parameter_range import Seen
 from . import methods
-from .methods import Entry, Limits, NetworkOptions
+from .methods import Entry, Extent, NetworkOptions
 from .parts import Part, Parts
+from .sizes import Choices, Size
 from .watched import Watched
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 F = TypeVar("F", bound=Family)
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large an experiment is: of the problem, of the splits, and of what slow methods get.
-
-    `few` test instances are for methods beside the main ones, `slow` ones for methods that factor for every instance,
-    `package` ones for the C packages, which solve anew for every iterate; `timed` is the batch in which times are
-    taken (0: none), `chunk` how many instances run at once. Networks are trained on the first `networks` training
-    instances, the nearest neighbour is sought among `neighbours`. `more` are training instances for a second schedule
-    of the main kind; 0 where there is none.
-    """
-
-    problem: Mapping[str, Any] = field(default_factory=dict)
-    train: int = 10
-    more: int = 0
-    validation: int = 1000
-    test: int = 1000
-    few: int = 200
-    slow: int = 50
-    timed: int = 100
-    chunk: int = 512
-    steps: int = 200
-    horizon: int = 50
-    block: int | tuple[int, ...] = 10
-    certified: tuple[int, ...] = tuple(range(5, 61, 5))
-    neighbours: int = 10
-    networks: tuple[int, ...] = (10,)
-    hidden: tuple[int, ...] = (500, 500)
-    l2ws: int = 1000
-    lm: int = 200
-    package: int = 10
-    package_steps: int = 200
-    training: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user chooses: the size by name, the seed, a part of the methods, and where things are."""
-
-    size: str = "small"
-    seed: int = 0
-    methods: tuple[str, ...] | None = None
-    regularization: float | None = None
-    data: Path | None = None
-    cache: "Path | bool" = True
-    progress: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,10 +94,12 @@ class Experiment(ABC, Generic[F]):
     # Test instances and iterations of which points are kept for a picture.
     pictured: ClassVar[tuple[int, int] | None] = None
 
-    def __init__(self, options: Options, parts: Parts):
+    def __init__(self, options: Choices, parts: Parts):
         if options.size not in self.sizes:
             raise ValueError(f"sizes are {', '.join(self.sizes)}, got {options.size!r}")
-        self.options, self.parts, self.size = options, parts, self.sizes[options.size]
+        self.options = options
+        self.parts = parts
+        self.size = self.sizes[options.size]
         self._trainings: dict[str, Training] = {}
 
     # What a subclass says.
@@ -160,32 +115,32 @@ class Experiment(ABC, Generic[F]):
         return self.problem.family
 
     @abstractmethod
-    def main(self) -> Training:
+    def train_main(self) -> Training:
         """Return the training whose schedule, solver and certificate are written."""
 
     @abstractmethod
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         """Return all methods, the main one first; its id is `learned`."""
 
-    def parameters(self) -> dict[str, PyTree]:
+    def draw_parameters(self) -> dict[str, PyTree]:
         """Return the parameters of every split."""
         return draw(self.problem.sample, self.counts, self.options.seed)
 
-    def notes(self) -> list[str]:
+    def list_notes(self) -> list[str]:
         """Return what else is to be said of the data."""
         return []
 
-    def pictures(self, results: list[Result]) -> "dict[str, Figure]":
+    def draw_pictures(self, results: list[Result]) -> "dict[str, Figure]":
         """Return pictures of this experiment alone, by name."""
         return {}
 
-    def others(self) -> dict[str, Schedule]:
+    def list_others(self) -> dict[str, Schedule]:
         """Return schedules to draw beside the learned one."""
         return {}
 
     def train_drawn(self) -> Training:
         """Return the training whose schedule is drawn."""
-        return self.main()
+        return self.train_main()
 
     # What follows from it.
 
@@ -204,7 +159,7 @@ class Experiment(ABC, Generic[F]):
         """All splits, with optima where they are needed."""
         return Dataset(
             Split(name, self.family, values, self._find_optima(name, values))
-            for name, values in self.parameters().items()
+            for name, values in self.draw_parameters().items()
         )
 
     def _find_optima(self, name: str, parameters: PyTree) -> Optima | None:
@@ -213,17 +168,19 @@ class Experiment(ABC, Generic[F]):
             return None
 
         def make() -> Part:
-            found = self.optima(parameters)
+            found = self.find_optima(parameters)
             return {key: value for key, value in vars(found).items() if value is not None}, {}
 
         depends = (self.family_hash, parameters, self.accuracy)
         arrays, _ = self.parts.get(f"optima-{name}", depends, make)
         return Optima(arrays["x"], arrays.get("y"), arrays.get("s"), arrays["value"], arrays["error"])
 
-    def optima(self, parameters: PyTree) -> Optima:
+    def find_optima(self, parameters: PyTree) -> Optima:
         """Return the library's reference optima; a family with a faster way of its own takes that."""
-        # Workers take seconds to begin: small problems are done by then.
-        jobs = 1 if self.family.n <= 200 else -1
+        jobs = -1
+        if self.family.n <= 200:
+            # Workers take seconds to begin: small problems are done by then.
+            jobs = 1
         return solve_references(
             self.family,
             parameters,
@@ -236,9 +193,9 @@ class Experiment(ABC, Generic[F]):
     @property
     def trained_on(self) -> Split:
         """The instances that schedules are learned from."""
-        return self.first(self.size.train)
+        return self.take_first(self.size.train)
 
-    def first(self, count: int) -> Split:
+    def take_first(self, count: int) -> Split:
         """Return the first training instances."""
         return self.data.train.select(range(count))
 
@@ -254,11 +211,12 @@ class Experiment(ABC, Generic[F]):
         return self._trainings[name]
 
     def _learn(self, name: str, data: "Split | Gaussian | None", options: dict[str, Any]) -> Training:
-        source = self.trained_on if data is None else data
+        source = data
+        if source is None:
+            source = self.trained_on
         size = self.size
         options = {"horizon": size.horizon, "block": size.block, "seed": self.options.seed, **size.training, **options}
-        hashed = source.content_hash() if isinstance(source, Split) else (source.mean, source.covariance)
-        depends = (self.family_hash, hashed, {key: repr(value) for key, value in options.items()})
+        depends = (self.family_hash, _identify(source), {key: repr(value) for key, value in options.items()})
 
         def make() -> Part:
             found = train(self.family, source, cache=self.options.cache, progress=self.options.progress, **options)
@@ -326,15 +284,15 @@ class Experiment(ABC, Generic[F]):
     @cached_property
     def solver(self) -> Solver:
         """The main learned solver."""
-        return Solver(self.family, self.main())
+        return Solver(self.family, self.train_main())
 
-    def certificate(self) -> Certificate | None:
+    def certify_main(self) -> Certificate | None:
         """Return bounds on the 97.5% and the 2.5% quantile; None where instances are not i.i.d."""
         if not self.iid:
             return None
         counts = self.size.certified
         validation = self.data.validation
-        depends = (self.family_hash, validation.content_hash(), self.main().schedule.to_json(), counts)
+        depends = (self.family_hash, validation.content_hash(), self.train_main().schedule.to_json(), counts)
 
         def make() -> Part:
             found = certify(self.solver, validation, counts, progress=self.options.progress)
@@ -347,24 +305,32 @@ class Experiment(ABC, Generic[F]):
         main = results[0].evaluation
         if len(main) == len(self.data.test):
             return main
-        entry = next(e for e in self.entries() if e.id == "learned")
+        entry = next(e for e in self.list_entries() if e.id == "learned")
         whole = replace(entry, id="learned-whole", instances=None, steps=max(self.size.certified))
         return self.run(whole).evaluation
 
-    def networks(self, training: Training, **limits: Unpack[Limits]) -> list[Entry]:
+    def list_networks(self, training: Training, **limits: Unpack[Extent]) -> list[Entry]:
         """Return the nearest neighbour, L2WS and LM on the best constant of a training."""
         size = self.size
         family = self.family
         shared: NetworkOptions = {"hidden": size.hidden, "seed": self.options.seed, "progress": self.options.progress}
-        found = [methods.make_neighbour(family, training, self.first(size.neighbours), instances=size.few)]
+        found = [methods.make_neighbour(family, training, self.take_first(size.neighbours), instances=size.few)]
         for count in size.networks:
             options: NetworkOptions = {**shared, "iterations": size.l2ws, "batch": 100}
-            found.append(methods.make_warm_started(family, training, self.first(count), options, instances=size.few))
-        slow: Limits = {"instances": size.slow, **limits}
+            split = self.take_first(count)
+            found.append(methods.make_warm_started(family, training, split, options, instances=size.few))
+        slow: Extent = {"instances": size.slow, **limits}
         for count in size.networks:
             options = {**shared, "iterations": size.lm}
-            found.append(methods.make_learned_metric(family, training, self.first(count), options, **slow))
+            found.append(methods.make_learned_metric(family, training, self.take_first(count), options, **slow))
         return found
+
+
+def _identify(source: Split | Gaussian) -> object:
+    """Return what tells a split, or a distribution, from others."""
+    if isinstance(source, Split):
+        return source.content_hash()
+    return source.mean, source.covariance
 
 
 @contextmanager

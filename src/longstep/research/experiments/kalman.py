@@ -30,8 +30,9 @@ from longstep import Affine, Cones, Conic, Point, Training
 
 from ..baselines.warm_starts import Started, previous_solution
 from . import methods
-from .experiment import Experiment, Result, Size
-from .methods import Entry, Limits
+from .experiment import Experiment, Result
+from .methods import Entry, Extent
+from .sizes import Size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +69,7 @@ class Kalman:
     """Filtering over `horizon` measurements; trajectories have `length` of them.
 
     >>> problem = Kalman(horizon=5, length=12)
-    >>> problem.family.n, len(problem.windows(np.random.default_rng(0), trajectories=2))
+    >>> problem.family.n, len(problem.draw_windows(np.random.default_rng(0), trajectories=2))
     (55, 16)
     """
 
@@ -111,7 +112,8 @@ class Kalman:
         c = np.zeros(n)
         P = np.zeros(n)
         b[zero : zero + T] = self.rho
-        P[self.blocks["w"]], P[self.blocks["z"]] = 2.0, 2 * self.mu
+        P[self.blocks["w"]] = 2.0
+        P[self.blocks["z"]] = 2 * self.mu
         c[self.blocks["u"]] = 2 * self.mu * self.rho
         measured = sp.eye_array(rows.shape[0], 2 * T, k=-4 * (T - 1))
         return Conic(
@@ -142,12 +144,12 @@ class Kalman:
         view = np.lib.stride_tricks.sliding_window_view(measurements, self.horizon, axis=0)
         return np.ascontiguousarray(view.swapaxes(1, 2)).reshape(len(view), 2 * self.horizon)
 
-    def windows(self, rng: np.random.Generator, trajectories: int = 1) -> Windows:
+    def draw_windows(self, rng: np.random.Generator, trajectories: int = 1) -> Windows:
         """Return all windows of new trajectories, numbered from zero."""
         drawn = [self.slide(self.simulate(rng)[1]) for _ in range(trajectories)]
         return Windows(np.concatenate(drawn), np.repeat(np.arange(trajectories), len(drawn[0])))
 
-    def splits(self, trajectories: Mapping[str, int], seed: int = 0) -> dict[str, Windows]:
+    def draw_splits(self, trajectories: Mapping[str, int], seed: int = 0) -> dict[str, Windows]:
         """Return whole trajectories for every split, from a stream of random numbers of its own.
 
         Trajectories are numbered on from split to split. For `Dataset.from_parameters` take
@@ -156,7 +158,7 @@ class Kalman:
         parts = {}
         first = 0
         for name, count in trajectories.items():
-            part = self.windows(np.random.default_rng([seed, *name.encode()]), count)
+            part = self.draw_windows(np.random.default_rng([seed, *name.encode()]), count)
             parts[name] = Windows(part.measurements, first + part.trajectory)
             first += count
         return parts
@@ -173,8 +175,8 @@ class Kalman:
         # Dynamics (one fewer than T), observations, u + z = h; z ≤ ρ, u ≥ 0; the cones.
         rows = [(4, T - 1), (2, T), (1, T), (1, T), (1, T), (3, T)]
         x = _move_blocks(np.asarray(point.x), [(size, T) for size in unknowns])
-        y, s = (None if a is None else _move_blocks(np.asarray(a), rows) for a in (point.y, point.s))
-        return Point(x, y, s)  # type: ignore
+        rest = [_move_blocks(np.asarray(part), rows) for part in (point.y, point.s) if part is not None]
+        return Point(x, *rest)  # type: ignore
 
 
 def _move_blocks(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]) -> Float[np.ndarray, "N k"]:
@@ -191,7 +193,7 @@ def _move_blocks(values: Float[np.ndarray, "N k"], blocks: list[tuple[int, int]]
 _SMALL = Size(few=60, slow=60, timed=0, hidden=(30, 30), l2ws=60, lm=15)
 
 
-class Reproduction(Experiment[Conic]):
+class KalmanExperiment(Experiment[Conic]):
     """Windows that slide over trajectories: not independent, so there is no certificate."""
 
     name = "kalman"
@@ -217,10 +219,10 @@ class Reproduction(Experiment[Conic]):
     def windows(self) -> dict[str, Windows]:
         """Return the windows of as many whole trajectories as are needed."""
         each = self.problem.length - self.problem.horizon + 1
-        return self.problem.splits({k: -(-count // each) for k, count in self.counts.items()}, self.options.seed)
+        return self.problem.draw_splits({k: -(-count // each) for k, count in self.counts.items()}, self.options.seed)
 
     @override
-    def parameters(self) -> dict[str, PyTree]:
+    def draw_parameters(self) -> dict[str, PyTree]:
         """Return test windows in their order, training windows in a random one: neighbours are alike."""
         test = self.windows["test"]
         train = self.windows["train"]
@@ -231,23 +233,23 @@ class Reproduction(Experiment[Conic]):
         }
 
     @override
-    def main(self) -> Training:
+    def train_main(self) -> Training:
         return self.learn("schedule")
 
     @override
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         family = self.family
         size = self.size
-        training = self.main()
+        training = self.train_main()
         plain = Kalman(**self.size.problem, equilibrate=False).family
-        slow: Limits = {"instances": size.package, "steps": size.package_steps}
+        slow: Extent = {"instances": size.package, "steps": size.package_steps}
         return [
-            methods.make_learned("learned", f"learned, N = {size.train}", family, self.main),
+            methods.make_learned("learned", f"learned, N = {size.train}", family, self.train_main),
             methods.make_best_constant(family, training),
             methods.make_vanilla(family, "vanilla, SCS's defaults"),
             methods.make_unit_scalings(plain, instances=size.few),
             self._make_previous(training),
-            *self.networks(training, steps=min(100, size.steps)),
+            *self.list_networks(training, steps=min(100, size.steps)),
             methods.make_scs(family, self.trained_on, 0, **slow),
             methods.make_scs(family, self.trained_on, 10, **slow),
         ]
@@ -263,9 +265,9 @@ class Reproduction(Experiment[Conic]):
         return Entry("previous", "previous solution, shifted", make, lambda: settings)
 
     @override
-    def pictures(self, results: list[Result]) -> "dict[str, Figure]":
+    def draw_pictures(self, results: list[Result]) -> "dict[str, Figure]":
         """Draw positions: measured, optimal, and by each method after twenty iterations."""
-        from .pictures import collect_points, tracks
+        from .pictures import collect_points, draw_tracks
 
         optima = self.data.test.optima
         found = {}
@@ -277,5 +279,5 @@ class Reproduction(Experiment[Conic]):
             points = self.data.test.parameters[i].reshape(-1, 2)
             lines = {name: x[i] for name, x in ({"optimum": optima.x} | collect_points(results)).items()}
             lines = {name: x[place].reshape(-1, 4)[:, :2] for name, x in lines.items()}
-            found[f"tracks-{i + 1}"] = tracks(points, lines, f"After {after} iterations", "optimum")
+            found[f"tracks-{i + 1}"] = draw_tracks(points, lines, f"After {after} iterations", "optimum")
         return found

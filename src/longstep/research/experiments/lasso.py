@@ -19,9 +19,10 @@ from longstep import L1, AcceleratedProximalGradient, Affine, Composite, Quadrat
 
 from ..baselines import classical
 from . import methods
-from .experiment import Experiment, Size
+from .experiment import Experiment
 from .methods import Entry
-from .ridge import normalized_matrix
+from .ridge import make_normalized_matrix
+from .sizes import Size
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Lasso:
     @cached_property
     def A(self) -> np.ndarray:
         """The matrix (m, n)."""
-        return normalized_matrix(self.m, self.n, self.seed)
+        return make_normalized_matrix(self.m, self.n, self.seed)
 
     @cached_property
     def family(self) -> Composite:
@@ -52,7 +53,7 @@ class Lasso:
         smooth = Quadratic(self.A.T @ self.A, parameter=Affine(q=-self.A.T), dtype=self.dtype)
         return Composite(smooth, L1(self.weight))
 
-    def signal(self, rng: np.random.Generator) -> np.ndarray:
+    def draw_signal(self, rng: np.random.Generator) -> np.ndarray:
         """Return a sparse z₀ (n,)."""
         z = np.zeros(self.n)
         support = rng.choice(self.n, round(self.density * self.n), replace=False)
@@ -67,13 +68,13 @@ class Lasso:
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return the measurements b (m,) of a new signal."""
-        return self.measure(self.signal(rng), rng)
+        return self.measure(self.draw_signal(rng), rng)
 
 
 _SMALL = Size(few=100, slow=100, timed=0, hidden=(30, 30), l2ws=150, lm=30)
 
 
-class Reproduction(Experiment[Composite]):
+class LassoExperiment(Experiment[Composite]):
     """Learned from ten instances, with and without momentum."""
 
     name = "lasso"
@@ -92,7 +93,7 @@ class Reproduction(Experiment[Composite]):
         return Lasso(**self.size.problem, seed=self.options.seed)
 
     @override
-    def main(self) -> Training:
+    def train_main(self) -> Training:
         return self.learn("steps")
 
     def train_accelerated(self) -> Training:
@@ -100,11 +101,11 @@ class Reproduction(Experiment[Composite]):
         return self.learn("momentum", algorithm=AcceleratedProximalGradient())
 
     @override
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         family = self.family
-        constant = self.main()
+        constant = self.train_main()
         return [
-            methods.make_learned("learned", f"learned, N = {self.size.train}", family, self.main),
+            methods.make_learned("learned", f"learned, N = {self.size.train}", family, self.train_main),
             methods.make_learned(
                 "learned-momentum",
                 f"learned with momentum, N = {self.size.train}",
@@ -117,5 +118,5 @@ class Reproduction(Experiment[Composite]):
                 "vanilla", "vanilla, 1/L", family, {"step": 1 / family.lipschitz}, instances=self.size.few
             ),
             methods.make_theoretical("fista", lambda: classical.fista(family), "FISTA", instances=self.size.few),
-            *self.networks(constant),
+            *self.list_networks(constant),
         ]

@@ -23,7 +23,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PyTree, Shaped
+from jaxtyping import Float, PyTree
 from typing_extensions import override
 
 from longstep import HeavyBall, Smooth, Solver, Training
@@ -31,33 +31,31 @@ from longstep import HeavyBall, Smooth, Solver, Training
 from ..._util.threads import one_blas_thread
 from ...algorithms.quasi_newton import QuasiNewton
 from ...data.dataset import draw
-from ...data.optima import Optima, Optimum, require
+from ...data.optima import Optima
 from ...linalg.matrix import squared_norm_bound
 from ..baselines import classical
 from ..baselines.lbfgsb import LBFGSB
 from . import images as data
 from . import methods
-from .experiment import Experiment, Options, Size
-from .images import pixels
-from .methods import Entry, Limits
+from .experiment import Experiment
+from .images import make_pixels
+from .logistic_optima import make_design, make_labels, solve_logistic, split_chunks
+from .methods import Entry, Extent
 from .parts import Parts
+from .sizes import Choices, Size
 
 
 def loss(z: jax.Array, x: "Mapping[str, jax.Array] | jax.Array", regularization: float) -> jax.Array:
     """Return the regularised mean logistic loss of one instance."""
-    margins = x["labels"] * (x["images"] @ z) if isinstance(x, Mapping) else _margins(x, z)
-    return jnp.mean(jnp.logaddexp(0.0, -margins)) + 0.5 * regularization * z @ z
+    return jnp.mean(jnp.logaddexp(0.0, -_compute_margins(x, z))) + 0.5 * regularization * z @ z
 
 
-def _margins(x: jax.Array, z: jax.Array) -> jax.Array:
-    """Return y ⊙ Vz of images in bytes."""
+def _compute_margins(x: "Mapping[str, jax.Array] | jax.Array", z: jax.Array) -> jax.Array:
+    """Return y ⊙ Vz of one instance."""
+    if isinstance(x, Mapping):
+        return x["labels"] * (x["images"] @ z)
     scores = x.astype(z.dtype) @ z[:-1] / 255.0 + z[-1]
-    return jnp.asarray(_labels(x.shape[0]), z.dtype) * scores
-
-
-def _labels(count: int) -> np.ndarray:
-    """Return +1 for the first half of the images, −1 for the second."""
-    return np.repeat([1.0, -1.0], count // 2)
+    return jnp.asarray(make_labels(x.shape[0]), z.dtype) * scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,7 @@ class Logistic:
     >>> rng = np.random.default_rng(0)
     >>> problem = Logistic(rng.random((30, 2, 2)), np.arange(30) % 3, per_class=5)
     >>> training = problem.sample_many(4, rng)
-    >>> family = problem.family(training)
+    >>> family = problem.make_family(training)
     >>> family.n, training["images"].shape
     (5, (4, 10, 5))
     """
@@ -88,7 +86,7 @@ class Logistic:
             found = ", ".join(f"{c}: {k}" for c, k in zip(classes, counts, strict=True))
             raise ValueError(f"need two classes or more with {self.per_class} images each, got {found}")
 
-    def family(
+    def make_family(
         self, training: "Mapping[str, np.ndarray] | np.ndarray", margin: float = 1.5, units: str = "instance"
     ) -> Smooth:
         """Return the family with L = margin · max λmax(V'V)/(4m) over the training instances + ε.
@@ -101,23 +99,23 @@ class Logistic:
             own = partial(curvature_bound, regularization=self.regularization)
         return Smooth(
             partial(loss, regularization=self.regularization),
-            margin * float(curvatures(training).max()) + self.regularization,
-            design(_images(training)[:1]).shape[-1],
+            margin * float(compute_curvatures(training).max()) + self.regularization,
+            make_design(_take_images(training)[:1]).shape[-1],
             strong_convexity=self.regularization,
             lower_bound=0.0,
             lipschitz_of=own,
             dtype=self.dtype,
         )
 
-    def outside(self, family: Smooth, parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
+    def find_outside(self, family: Smooth, parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
         """Return a mask (N,) of the instances whose own L exceeds the family's: no guarantee holds for them."""
-        return curvatures(parameters) + self.regularization > family.lipschitz
+        return compute_curvatures(parameters) + self.regularization > family.lipschitz
 
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Return two random classes (+1 and −1) and `per_class` random images of either."""
         pair = rng.choice(np.unique(self.labels), 2, replace=False)
         chosen = [rng.choice(np.flatnonzero(self.labels == c), self.per_class, replace=False) for c in pair]
-        points = pixels(self.images[np.concatenate(chosen)])
+        points = make_pixels(self.images[np.concatenate(chosen)])
         return {
             "images": np.hstack([points, np.ones((len(points), 1))]),
             "labels": np.repeat([1.0, -1.0], self.per_class),
@@ -135,106 +133,37 @@ class Logistic:
 
 def curvature_bound(x: "Mapping[str, jax.Array] | jax.Array", regularization: float) -> jax.Array:
     """Return a bound on ‖V‖²/(4m) + ε of one instance, nearly exact because pixels are not negative."""
-    V = x["images"] if isinstance(x, Mapping) else _design(x)
+    V = _make_traced_design(x)
     return squared_norm_bound(V) / (4 * V.shape[0]) + regularization
 
 
-def _design(x: jax.Array) -> jax.Array:
-    """Return V of images in bytes."""
+def _make_traced_design(x: "Mapping[str, jax.Array] | jax.Array") -> jax.Array:
+    """Return V of one instance, for JAX."""
+    if isinstance(x, Mapping):
+        return x["images"]
     points = x.astype(jnp.result_type(float)) / 255.0
     return jnp.append(points, jnp.ones((x.shape[0], 1), points.dtype), axis=1)
 
 
-def curvatures(parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
+def compute_curvatures(parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
     """Return λmax(V'V)/(4m) of N stacked instances: the Lipschitz constants (N,) of their gradients without ε."""
-    return np.concatenate([_curvatures(design(part)) for part in _chunks(_images(parameters))])
+    return np.concatenate([_compute_curvatures(make_design(part)) for part in split_chunks(_take_images(parameters))])
 
 
-def _images(parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
-    return parameters["images"] if isinstance(parameters, Mapping) else parameters
+def _take_images(parameters: "Mapping[str, np.ndarray] | np.ndarray") -> np.ndarray:
+    if isinstance(parameters, Mapping):
+        return parameters["images"]
+    return parameters
 
 
-def _curvatures(V: Float[np.ndarray, "N m n"]) -> Float[np.ndarray, " N"]:
+def _compute_curvatures(V: Float[np.ndarray, "N m n"]) -> Float[np.ndarray, " N"]:
     return np.linalg.eigvalsh(V @ V.swapaxes(-1, -2))[..., -1] / (4 * V.shape[-2])
-
-
-def _chunks(images: np.ndarray) -> list[np.ndarray]:
-    """Yield a few instances at a time: as floats they are large."""
-    return [images[i : i + 16] for i in range(0, len(images), 16)]
-
-
-def design(images: np.ndarray) -> Float[np.ndarray, "N m n"]:
-    """Return V of stacked images: floats as they are, bytes as pixels in [0, 1] with a column of ones."""
-    if images.dtype != np.uint8:
-        return np.asarray(images, np.float64)
-    return np.concatenate([images / 255.0, np.ones((*images.shape[:-1], 1))], axis=-1)
-
-
-def optima(images: Shaped[np.ndarray, "N m k"], regularization: float, accuracy: float = 1e-8) -> Optima:
-    """Return the optima of N stacked instances, in bytes, with ε > 0: Newton's method on as many unknowns as images.
-
-    The minimiser is z = V'a. With K = VV', margins u = y ⊙ Ka and σ = 1/(1 + exp u), ∇f = V'r for
-
-        r = εa − y ⊙ σ/m,   and a Newton step solves (εI + diag(σ(1 − σ)/m) K) δ = −r,
-
-    halved until f falls.
-    """
-    found = []
-    first = 0
-    for part in _chunks(images):
-        V = design(part)
-        y = np.tile(_labels(part.shape[1]), (len(part), 1))
-        found += [require(o, accuracy, f"instance {first + k}") for k, o in enumerate(_newton(V, y, regularization))]
-        first += len(part)
-    value, error = (np.array([getattr(o, name) for o in found]) for name in ("value", "error"))
-    return Optima(np.stack([o.x for o in found]), None, None, value, error)
-
-
-def _newton(V: Float[np.ndarray, "N m n"], y: Float[np.ndarray, "N m"], epsilon: float) -> list[Optimum]:
-    N, m, _ = V.shape
-    K = V @ V.swapaxes(1, 2)
-
-    def times(matrix: np.ndarray, a: np.ndarray) -> np.ndarray:
-        return np.einsum("ijk,ik->ij", matrix, a)
-
-    def value(a: np.ndarray) -> np.ndarray:
-        Ka = times(K, a)
-        return np.mean(np.logaddexp(0.0, -y * Ka), axis=1) + epsilon / 2 * np.sum(a * Ka, axis=1)
-
-    a = np.zeros((N, m))
-    identity = epsilon * np.eye(m)
-    for _ in range(60):
-        sigma = 1 / (1 + np.exp(np.minimum(y * times(K, a), 700.0)))
-        r = epsilon * a - y * sigma / m
-        if np.max(np.abs(r)) <= 1e-14 / m:
-            break
-        curvature = (sigma * (1 - sigma) / m)[:, :, None]
-        step = -np.linalg.solve(identity + curvature * K, r[:, :, None])[:, :, 0]
-        # At the end differences of f are rounding, and full steps are right.
-        limit = value(a) + 1e-14
-        length = np.ones((N, 1))
-        for _ in range(30):
-            worse = ~(value(a + length * step) <= limit)
-            if not worse.any():
-                break
-            length[worse] /= 2
-        a = a + length * step
-    return [_optimum(V[i], y[i], a[i], epsilon) for i in range(N)]
-
-
-def _optimum(V: Float[np.ndarray, "m n"], y: Float[np.ndarray, " m"], a: np.ndarray, epsilon: float) -> Optimum:
-    z = V.T @ a
-    scores = y * (V @ z)
-    gradient = -V.T @ (y / (1 + np.exp(np.minimum(scores, 700.0)))) / len(y) + epsilon * z
-    scale = 1 + np.max(np.abs(V.T @ y)) / (2 * len(y))
-    value = float(np.mean(np.logaddexp(0.0, -scores)) + epsilon / 2 * z @ z)
-    return Optimum(z, None, None, value, float(np.max(np.abs(gradient)) / scale))
 
 
 _SMALL = Size(few=60, slow=60, timed=0, hidden=(20, 20), l2ws=40, lm=10)
 
 
-class Reproduction(Experiment[Smooth]):
+class LogisticExperiment(Experiment[Smooth]):
     """With ε = 0, as published, no minimiser exists: errors are f itself, and what needs optima is left out."""
 
     name = "logistic"
@@ -256,10 +185,12 @@ class Reproduction(Experiment[Smooth]):
         ),
     }  # fmt: skip
 
-    def __init__(self, options: Options, parts: Parts):
+    def __init__(self, options: Choices, parts: Parts):
         super().__init__(options, parts)
         self.source = data.load("mnist", options.data)
-        self.epsilon = 1e-4 if options.regularization is None else options.regularization
+        self.epsilon = 1e-4
+        if options.regularization is not None:
+            self.epsilon = options.regularization
 
     @cached_property
     def problem(self) -> Logistic:
@@ -275,7 +206,7 @@ class Reproduction(Experiment[Smooth]):
         return draw(self.problem.sample_bytes, self.counts, self.options.seed)
 
     @override
-    def parameters(self) -> dict[str, PyTree]:
+    def draw_parameters(self) -> dict[str, PyTree]:
         return self.drawn_parameters
 
     @property
@@ -286,19 +217,19 @@ class Reproduction(Experiment[Smooth]):
 
     @cached_property
     def _family(self) -> Smooth:
-        return self.problem.family(self.drawn_parameters["train"][: self.size.train])
+        return self.problem.make_family(self.drawn_parameters["train"][: self.size.train])
 
     @override
-    def optima(self, parameters: np.ndarray) -> Optima:
+    def find_optima(self, parameters: np.ndarray) -> Optima:
         """Return the optima by Newton's method; without a regulariser inf f = 0 stands for the optimal value."""
         if self.epsilon:
             with one_blas_thread():
-                return optima(parameters, self.epsilon)
+                return solve_logistic(parameters, self.epsilon)
         zero = np.zeros(len(parameters))
         return Optima(np.zeros((len(parameters), self.family.n)), None, None, zero, zero)
 
     @override
-    def notes(self) -> list[str]:
+    def list_notes(self) -> list[str]:
         return [
             f"Images: {self.source.title}. ε = {self.epsilon:g}.",
             "Steps of gradient methods, learned and classical, are in units of 1/L of each instance, by four power "
@@ -307,7 +238,7 @@ class Reproduction(Experiment[Smooth]):
         ]
 
     @override
-    def main(self) -> Training:
+    def train_main(self) -> Training:
         return self.train_quasi_newton("quasi-newton", self.size.train)
 
     def train_more(self) -> Training:
@@ -318,7 +249,7 @@ class Reproduction(Experiment[Smooth]):
         """Train as many quasi-Newton steps as are needed to 1e-6 and more, with less effort: less is left to learn."""
         horizon = min(30, self.size.horizon)
         options = {"iterations": 60, "starts": 2, **self.size.training, "horizon": horizon}
-        return self.learn(name, self.first(count), algorithm=QuasiNewton(), loss="metric", **options)
+        return self.learn(name, self.take_first(count), algorithm=QuasiNewton(), loss="metric", **options)
 
     def train_gradient(self) -> Training:
         """Train gradient descent, as published."""
@@ -333,21 +264,21 @@ class Reproduction(Experiment[Smooth]):
         return self.learn("momentum", algorithm=HeavyBall(), loss="metric")
 
     @override
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         found = [*self._list_quasi_newton(), *self._list_gradient()]
         if self.epsilon:
-            found += self.networks(self.train_gradient())
+            found += self.list_networks(self.train_gradient())
         return found
 
     def _list_quasi_newton(self) -> list[Entry]:
         """Return the learned schedules, what they must beat, and the package with the same kind of steps."""
         family = self.family
         size = self.size
-        few: Limits = {"instances": size.few}
+        few: Extent = {"instances": size.few}
         name = "learned, quasi-Newton, N = {}"
-        held = methods.make_best_constant(family, self.main(), **few)
+        held = methods.make_best_constant(family, self.train_main(), **few)
         return [
-            methods.make_learned("learned", name.format(size.train), family, self.main),
+            methods.make_learned("learned", name.format(size.train), family, self.train_main),
             methods.make_learned("learned-more", name.format(size.more), family, self.train_more),
             replace(held, name="best constant, quasi-Newton"),
             Entry("untrained", "quasi-Newton, untrained", lambda: Solver(family, algorithm=QuasiNewton()), **few),
@@ -358,7 +289,7 @@ class Reproduction(Experiment[Smooth]):
         """Return learned and classical gradient methods."""
         family = self.family
         size = self.size
-        few: Limits = {"instances": size.few}
+        few: Extent = {"instances": size.few}
         names = f"learned, B = {size.block}, N = {size.train}", f"learned with momentum, N = {size.train}"
         held = methods.make_best_constant(family, self.train_gradient(), **few)
         found = [

@@ -20,8 +20,9 @@ from typing_extensions import override
 from longstep import Affine, Cones, Conic, Training
 
 from . import methods
-from .experiment import Experiment, Size
-from .methods import Entry, Limits
+from .experiment import Experiment
+from .methods import Entry, Extent
+from .sizes import Size
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Maxcut:
             dtype=self.dtype,
         )
 
-    def laplacian(self, rng: np.random.Generator) -> np.ndarray:
+    def draw_laplacian(self, rng: np.random.Generator) -> np.ndarray:
         """Return the Laplacian (nodes, nodes) of a random graph: degrees on the diagonal, −1 for every edge."""
         edges = np.triu(rng.random((self.nodes, self.nodes)) < self.probability, 1).astype(float)
         edges += edges.T
@@ -71,9 +72,9 @@ class Maxcut:
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return the upper triangle by rows (k(k+1)/2,) of a random graph's Laplacian."""
-        return self.laplacian(rng)[self.triangle]
+        return self.draw_laplacian(rng)[self.triangle]
 
-    def matrix(self, x: np.ndarray) -> np.ndarray:
+    def make_matrix(self, x: np.ndarray) -> np.ndarray:
         """Return W (…, nodes, nodes) from the family's unknowns (…, n)."""
         row, column = self.triangle
         W = np.zeros((*x.shape[:-1], self.nodes, self.nodes))
@@ -84,7 +85,7 @@ class Maxcut:
 _SMALL = Size(few=60, slow=60, timed=0, hidden=(30, 30), l2ws=40, lm=10)
 
 
-class Reproduction(Experiment[Conic]):
+class MaxcutExperiment(Experiment[Conic]):
     """Residuals are measured, so only the networks and the neighbour need optima, of training instances."""
 
     name = "maxcut"
@@ -111,22 +112,22 @@ class Reproduction(Experiment[Conic]):
         return Maxcut(**self.size.problem)
 
     @override
-    def main(self) -> Training:
+    def train_main(self) -> Training:
         return self.learn("schedule", loss="metric")
 
     @override
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         family = self.family
         size = self.size
-        training = self.main()
+        training = self.train_main()
         plain = Maxcut(**self.size.problem, equilibrate=False).family
-        slow: Limits = {"instances": size.package, "steps": size.package_steps}
+        slow: Extent = {"instances": size.package, "steps": size.package_steps}
         return [
-            methods.make_learned("learned", f"learned, N = {size.train}", family, self.main, instances=size.few),
+            methods.make_learned("learned", f"learned, N = {size.train}", family, self.train_main, instances=size.few),
             methods.make_best_constant(family, training, instances=size.few),
             methods.make_vanilla(family, "vanilla, SCS's defaults", instances=size.few),
             methods.make_unit_scalings(plain, instances=size.few),
-            *self.networks(training, steps=min(100, size.steps)),
+            *self.list_networks(training, steps=min(100, size.steps)),
             methods.make_scs(family, self.trained_on, 0, dense=30, **slow),
             methods.make_scs(family, self.trained_on, 10, dense=30, **slow),
         ]

@@ -32,13 +32,14 @@ from ...solver import Solver
 from ...training.record import Training
 from ..baselines import classical
 from ..baselines.l2ws import l2ws
-from ..baselines.learned_metric import LearnedMetric, Metric, learned_metric
-from ..baselines.networks import features, outputs
+from ..baselines.learned_metric import LearnedMetric, learned_metric
+from ..baselines.metric import Metric
+from ..baselines.networks import compute_outputs, make_features
 from ..baselines.packages import osqp_package, scs_package
 from ..baselines.warm_starts import Started, nearest_neighbour
 
 
-class Limits(TypedDict, total=False):
+class Extent(TypedDict, total=False):
     """How much of the test split a method is run on, and for how long; see `Entry`."""
 
     instances: int | None
@@ -77,7 +78,7 @@ def describe_schedule(schedule: Schedule) -> str:
 
 
 def make_learned(
-    id: str, name: str, family: Family, training: Callable[[], Training], **limits: Unpack[Limits]
+    id: str, name: str, family: Family, training: Callable[[], Training], **limits: Unpack[Extent]
 ) -> Entry:
     """Return the entry of a learned schedule, safeguarded."""
 
@@ -87,13 +88,13 @@ def make_learned(
     return Entry(id, name, lambda: Solver(family, training()), settings, **limits)
 
 
-def make_vanilla(family: Family, name: str = "vanilla", **limits: Unpack[Limits]) -> Entry:
+def make_vanilla(family: Family, name: str = "vanilla", **limits: Unpack[Extent]) -> Entry:
     """Return the entry of the algorithm's defaults, those of the C packages for OSQP and SCS."""
     settings = {"equilibrated": family.equilibrated}
     return Entry("vanilla", name, lambda: evaluation.vanilla(family), lambda: settings, **limits)
 
 
-def make_fixed(id: str, name: str, family: Family, values: Mapping[str, float], **limits: Unpack[Limits]) -> Entry:
+def make_fixed(id: str, name: str, family: Family, values: Mapping[str, float], **limits: Unpack[Extent]) -> Entry:
     """Return the entry of hyperparameters that have these values at every step."""
     settings = {"values": dict(values), "equilibrated": family.equilibrated}
 
@@ -103,7 +104,7 @@ def make_fixed(id: str, name: str, family: Family, values: Mapping[str, float], 
     return Entry(id, name, make, lambda: settings, **limits)
 
 
-def make_best_constant(family: Family, training: Training, **limits: Unpack[Limits]) -> Entry:
+def make_best_constant(family: Family, training: Training, **limits: Unpack[Extent]) -> Entry:
     """Return the entry of the constant that every learned schedule must beat."""
     settings = {"constant": describe_schedule(training.constant)}
     return Entry(
@@ -111,7 +112,7 @@ def make_best_constant(family: Family, training: Training, **limits: Unpack[Limi
     )
 
 
-def make_theoretical(id: str, make: Callable[[], Scheduled], name: str, **limits: Unpack[Limits]) -> Entry:
+def make_theoretical(id: str, make: Callable[[], Scheduled], name: str, **limits: Unpack[Extent]) -> Entry:
     """Return the entry of a method from theory, which depends on the family alone."""
     return Entry(id, name, make, **limits)
 
@@ -121,7 +122,7 @@ def make_base(family: Family, training: Training) -> Solver:
     return Solver(family, training.constant, algorithm=training.algorithm)
 
 
-def make_neighbour(family: Family, training: Training, split: Split, **limits: Unpack[Limits]) -> Entry:
+def make_neighbour(family: Family, training: Training, split: Split, **limits: Unpack[Extent]) -> Entry:
     """Return the entry that starts at the optimum of the nearest training instance."""
     settings = {"constant": describe_schedule(training.constant), "data": split.content_hash()}
     name = f"nearest neighbour, N = {len(split)}"
@@ -131,7 +132,7 @@ def make_neighbour(family: Family, training: Training, split: Split, **limits: U
 
 
 def make_warm_started(
-    family: Family, training: Training, split: Split, options: NetworkOptions, **limits: Unpack[Limits]
+    family: Family, training: Training, split: Split, options: NetworkOptions, **limits: Unpack[Extent]
 ) -> Entry:
     """Return the entry of L2WS: a network from the parameter to the start."""
     settings = _collect_settings(training, split, options)
@@ -144,7 +145,7 @@ def make_warm_started(
 
 
 def make_learned_metric(
-    family: Family, training: Training, split: Split, options: NetworkOptions, **limits: Unpack[Limits]
+    family: Family, training: Training, split: Split, options: NetworkOptions, **limits: Unpack[Extent]
 ) -> Entry:
     """Return the entry of LM: a network from the parameter to hyperparameters by component."""
     settings = _collect_settings(training, split, options)
@@ -156,13 +157,13 @@ def make_learned_metric(
     return Entry(f"lm-{len(split)}", name, make, lambda: settings, **limits)
 
 
-def make_osqp(family: QP, split: Split, **limits: Unpack[Limits]) -> Entry:
+def make_osqp(family: QP, split: Split, **limits: Unpack[Extent]) -> Entry:
     """Return the entry of the C package `osqp`, whose rho has settled in training; a solve for every iterate."""
     settings = {"data": split.content_hash()}
     return Entry("package", "osqp package, adapted", lambda: osqp_package(family, split), lambda: settings, **limits)
 
 
-def make_scs(family: Conic, split: Split, anderson: int, dense: int | None = None, **limits: Unpack[Limits]) -> Entry:
+def make_scs(family: Conic, split: Split, anderson: int, dense: int | None = None, **limits: Unpack[Extent]) -> Entry:
     """Return the entry of the C package `scs`, with its acceleration or without (anderson = 0); see `scs_package`."""
     settings = {"data": split.content_hash(), "anderson": anderson, "dense": dense}
     id = "package"
@@ -179,7 +180,7 @@ def make_scs(family: Conic, split: Split, anderson: int, dense: int | None = Non
     return Entry(id, name, make, lambda: settings, **limits)
 
 
-def make_unit_scalings(family: Conic, **limits: Unpack[Limits]) -> Entry:
+def make_unit_scalings(family: Conic, **limits: Unpack[Extent]) -> Entry:
     """Return the entry of SCS with all r = 1 and α = 1, without equilibration: what publications call vanilla."""
     make = functools.partial(classical.unit_scalings, family, 1.0)
     return Entry("published", "published vanilla, unit scalings", make, lambda: {"alpha": 1.0}, **limits)
@@ -216,7 +217,7 @@ def _(method: Started, parameters: PyTree, count: int) -> Float[np.ndarray, "N n
 
 @find_points.register
 def _(method: LearnedMetric, parameters: PyTree, count: int) -> Float[np.ndarray, "N n"]:
-    inputs = method.standard(features(method.family, parameters))
+    inputs = method.standard(make_features(method.family, parameters))
     encoded = method.family.encode(parameters)
     return np.asarray(_run_in_metrics(method.metric, method.network, inputs, encoded, count))
 
@@ -229,9 +230,9 @@ def _run_in_metrics(
 
     def one(i: jax.Array, nu: jax.Array) -> jax.Array:
         instance = metric.family.take(instances, i)
-        problem = metric.problem(nu, instance)
+        problem = metric.make_problem(nu, instance)
         begin = metric.algorithm.init(metric.family, instance, None)
         state = steps(problem, begin, count, 0, lambda state: ())[0]
         return metric.algorithm.extract(metric.family, instance, state).x
 
-    return jax.vmap(one)(jnp.arange(len(inputs)), outputs(network, inputs))
+    return jax.vmap(one)(jnp.arange(len(inputs)), compute_outputs(network, inputs))

@@ -38,7 +38,7 @@ class Parts:
         self.made: list[str] = []
         self.seconds: dict[str, float] = {}
 
-    def path(self, name: str, depends: object) -> Path:
+    def locate(self, name: str, depends: object) -> Path:
         """Return where a part lies; another version of longstep computes its own."""
         return self.folder / f"{name}-{content_hash(_VERSION, __version__, name, depends)[:16]}.part"
 
@@ -47,7 +47,7 @@ class Parts:
 
         A damaged file is made again.
         """
-        path = self.path(name, depends)
+        path = self.locate(name, depends)
         try:
             found = storage.read(path, _KIND, _VERSION)
         except (FileNotFoundError, storage.FileFormatError):

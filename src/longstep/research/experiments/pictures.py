@@ -12,9 +12,9 @@ from longstep import Certificate, Evaluation
 
 from ...algorithms.gradient import GradientMethod
 from ...report import figures
-from ...report.style import COLOURS, DASHES, MARKERS, Entry, add_legend, make_canvas, use_style
+from ...report.style import COLOURS, DASHES, MARKERS, LegendEntry, add_legend, make_canvas, use_style
 from .experiment import Experiment, Result
-from .results import same_instances
+from .results import take_same_instances
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ FORMATS = ("png", "pdf")
 _MOST = len(COLOURS)
 
 
-def draw(
+def draw_all(
     experiment: Experiment, results: list[Result], certificate: Certificate | None, folder: Path,
     formats: Iterable[str] = FORMATS,
 ) -> list[Path]:  # fmt: skip
@@ -32,32 +32,32 @@ def draw(
     formats = list(formats)
     if not formats:
         return []
-    made = convergence(results, certificate, 3 * experiment.size.horizon)
-    made |= {"schedule": schedule(experiment)}
+    made = draw_convergence(results, certificate, 3 * experiment.size.horizon)
+    made |= {"schedule": draw_schedule(experiment)}
     if all(r.primal is not None for r in results):
-        made |= residuals(results, 3 * experiment.size.horizon)
-    made |= experiment.pictures(results)
+        made |= draw_residuals(results, 3 * experiment.size.horizon)
+    made |= experiment.draw_pictures(results)
     return [path for name, figure in made.items() for path in figures.save(figure, folder / name, formats)]
 
 
-def convergence(results: list[Result], certificate: Certificate | None, last: int) -> "dict[str, Figure]":
+def draw_convergence(results: list[Result], certificate: Certificate | None, last: int) -> "dict[str, Figure]":
     """Draw geometric means, at most eight lines a figure; the certified method is in each of them."""
     found = {}
-    for number, group in enumerate(_groups(results)):
-        evaluations = [_cut(e, last) for e in same_instances(group)]
+    for number, group in enumerate(_split_groups(results)):
+        evaluations = [_cut(e, last) for e in take_same_instances(group)]
         name = _number_name("convergence", number)
         found[name] = figures.convergence(evaluations, certificate=certificate, quantiles=None)
     return found
 
 
-def residuals(results: list[Result], last: int) -> "dict[str, Figure]":
+def draw_residuals(results: list[Result], last: int) -> "dict[str, Figure]":
     """Draw primal and dual residuals in two panels."""
     found = {}
-    for number, group in enumerate(_groups(results)):
+    for number, group in enumerate(_split_groups(results)):
         sides = []
         for side in ("primal", "dual"):
             chosen = [replace(r, evaluation=getattr(r, side)) for r in group]
-            sides.append([_cut(e, last) for e in same_instances(chosen)])
+            sides.append([_cut(e, last) for e in take_same_instances(chosen)])
         found[_number_name("residuals", number)] = figures.residuals(*sides)
     return found
 
@@ -69,17 +69,17 @@ def _number_name(name: str, number: int) -> str:
     return f"{name}-{number + 1}"
 
 
-def schedule(experiment: Experiment) -> "Figure":
+def draw_schedule(experiment: Experiment) -> "Figure":
     """Draw the learned hyperparameters with the best constant, and 2/L for gradient methods or else the defaults."""
     training = experiment.train_drawn()
     family = experiment.family
     if isinstance(training.algorithm, GradientMethod):
-        return figures.schedule(training, limit=2 / family.lipschitz, other=experiment.others())
+        return figures.schedule(training, limit=2 / family.lipschitz, other=experiment.list_others())
     default = training.algorithm.hyperparameters(family)
-    return figures.schedule(training, default={h.name: h.default for h in default}, other=experiment.others())
+    return figures.schedule(training, default={h.name: h.default for h in default}, other=experiment.list_others())
 
 
-def _groups(results: list[Result]) -> list[list[Result]]:
+def _split_groups(results: list[Result]) -> list[list[Result]]:
     """Return groups of the learned method with as many of the others as a figure holds."""
     main = results[0]
     rest = results[1:]
@@ -91,11 +91,13 @@ def _cut(evaluation: Evaluation, last: int) -> Evaluation:
     return replace(evaluation, values=evaluation.values[:, : last + 1])
 
 
-def gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) -> "Figure":
+def draw_gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) -> "Figure":
     """Draw images in a grid: a row an instance, a column a method, all from black (0) to white (1)."""
     names = list(rows[0])
     with use_style():
-        width = 6.5 if len(names) <= 8 else 0.8 * len(names)
+        width = 6.5
+        if len(names) > 8:
+            width = 0.8 * len(names)
         cell = width / len(names)
         figure, axes = make_canvas(width, len(rows), len(names), cell * len(rows) + 0.6)
         for i, row in enumerate(rows):
@@ -109,7 +111,7 @@ def gallery(rows: Sequence[Mapping[str, Float[np.ndarray, "k k"]]], title: str) 
         return add_legend(figure, [])
 
 
-def tracks(
+def draw_tracks(
     points: Float[np.ndarray, "T 2"], lines: Mapping[str, Float[np.ndarray, "T 2"]], title: str, first: str
 ) -> "Figure":
     """Draw points in the plane, and lines through it: the measurements, the optimum, each method."""
@@ -118,7 +120,7 @@ def tracks(
         names = [name for name in lines if name != first]
         rows = -(-len(names) // columns)
         figure, axes = make_canvas(6.5, rows, columns, 2.1 * rows + 0.4)
-        entries: list[Entry] = []
+        entries: list[LegendEntry] = []
         for axis, name in zip(axes, names, strict=False):
             (dots,) = axis.plot(*points.T, linestyle="none", marker=".", color="#999999", markersize=3)
             (best,) = axis.plot(*lines[first].T, color=COLOURS[0], linestyle=DASHES[0], linewidth=1.8)

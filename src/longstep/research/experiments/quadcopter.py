@@ -27,9 +27,12 @@ def dynamics() -> tuple[np.ndarray, np.ndarray]:
     A = np.eye(STATES)
     B = np.zeros((STATES, INPUTS))
     A[np.arange(6), np.arange(6, 12)] = DT
-    A[6, 4], A[7, 3] = 9.8 * DT, -9.8 * DT
-    A[0, 4], A[1, 3] = 0.5 * 9.8 * DT**2, -0.5 * 9.8 * DT**2
-    B[8], B[2] = 0.7 * DT, 0.5 * 0.7 * DT**2
+    A[6, 4] = 9.8 * DT
+    A[7, 3] = -9.8 * DT
+    A[0, 4] = 0.5 * 9.8 * DT**2
+    A[1, 3] = -0.5 * 9.8 * DT**2
+    B[8] = 0.7 * DT
+    B[2] = 0.5 * 0.7 * DT**2
     B[9] = 2 * DT * np.array([0, 1, 0, -1])
     B[10] = 2 * DT * np.array([-1, 0, 1, 0])
     B[11] = 0.5 * DT * np.array([1, -1, 1, -1])

@@ -23,9 +23,10 @@ from ..._util.plain import Json
 from ..._util.versions import versions
 from ...report.tables import Table
 from . import pictures, results
-from .experiment import Experiment, Options, Result
+from .experiment import Experiment, Result
 from .methods import Entry
 from .parts import Parts
+from .sizes import Choices
 
 NAMES = ("ridge", "logistic", "lasso", "deblurring", "kalman", "maxcut")
 # Iterations at which the second table shows errors.
@@ -45,10 +46,11 @@ class Reproduced:
     record: dict[str, Any]
 
     @property
-    def shown(self) -> list[Table]:
+    def main_tables(self) -> list[Table]:
         """The tables for a terminal: counts, weights, certificate; table.md has them all."""
-        last = 1 if self.certificate is None else 2
-        return [self.tables[0], *self.tables[-last:]]
+        if self.certificate is None:
+            return [self.tables[0], self.tables[-1]]
+        return [self.tables[0], *self.tables[-2:]]
 
     def to_json(self) -> dict[str, Json]:
         """Return what table.json has."""
@@ -58,7 +60,7 @@ class Reproduced:
 def reproduce(
     name: str,
     out: "str | Path",
-    options: Options | None = None,
+    options: Choices | None = None,
     *,
     formats: Iterable[str] = pictures.FORMATS,
     say: Callable[[str], None] = lambda text: None,
@@ -73,16 +75,21 @@ def reproduce(
     folder = Path(out) / name
     parts = Parts(folder / "parts", lambda text: say(f"{name}: {text}"))
     if options is None:
-        options = Options()
-    experiment: Experiment = import_module(f"{__package__}.{name}").Reproduction(options, parts)
-    found = [experiment.run(entry) for entry in choose_entries(experiment.entries(), options.methods)]
-    certificate = experiment.certificate()
+        options = Choices()
+    experiment = find_experiment(name)(options, parts)
+    found = [experiment.run(entry) for entry in choose_entries(experiment.list_entries(), options.methods)]
+    certificate = experiment.certify_main()
     tables = _make_tables(experiment, found, certificate)
     record = _make_record(experiment, parts, folder, perf_counter() - begin)
     reproduced = Reproduced(name, tables, found, certificate, [], parts.made, record)
-    reproduced.files.extend(_write(experiment, reproduced, folder))
-    reproduced.files.extend(pictures.draw(experiment, found, certificate, folder / "figures", formats))
+    reproduced.files.extend(_write_files(experiment, reproduced, folder))
+    reproduced.files.extend(pictures.draw_all(experiment, found, certificate, folder / "figures", formats))
     return reproduced
+
+
+def find_experiment(name: str) -> type[Experiment]:
+    """Return the class of an experiment, one of `NAMES`, from the file of its problem."""
+    return getattr(import_module(f"{__package__}.{name}"), f"{name.capitalize()}Experiment")
 
 
 def choose_entries(entries: list[Entry], ids: Iterable[str] | None) -> list[Entry]:
@@ -97,16 +104,16 @@ def choose_entries(entries: list[Entry], ids: Iterable[str] | None) -> list[Entr
 
 
 def _make_tables(experiment: Experiment, found: list[Result], certificate: Certificate | None) -> list[Table]:
-    tables = [results.iterations_table(found, f"{experiment.title}, size {experiment.options.size}")]
-    if (same := results.few_table(found)) is not None:
+    tables = [results.tabulate_iterations(found, f"{experiment.title}, size {experiment.options.size}")]
+    if (same := results.tabulate_few(found)) is not None:
         tables.append(same)
     at = [k for k in _SHOWN if k <= experiment.size.steps]
-    tables.append(results.errors_table(found, at))
+    tables.append(results.tabulate_errors(found, at))
     if tail := [k for k in experiment.tail_at if k <= experiment.size.steps]:
-        tables.append(results.tail_table(found, tail))
-    tables.append(results.weights_table(experiment, found))
+        tables.append(results.tabulate_tail(found, tail))
+    tables.append(results.tabulate_weights(experiment, found))
     if certificate is not None:
-        tables.append(results.certificate_inside(certificate, experiment.evaluate_main(found)))
+        tables.append(results.tabulate_inside(certificate, experiment.evaluate_main(found)))
     return tables
 
 
@@ -127,13 +134,13 @@ def _make_record(experiment: Experiment, parts: Parts, folder: Path, seconds: fl
         "size": {"name": options.size, **json.loads(json.dumps(asdict(size), default=str))},
         "instances": {split.name: len(split) for split in experiment.data},
         "optima": {split.name: split.optima is not None for split in experiment.data},
-        "kept": experiment.main().kept,
-        "notes": experiment.notes(),
+        "kept": experiment.train_main().kept,
+        "notes": experiment.list_notes(),
         "versions": versions() | _find_packages(),
         "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "device": _name_device()},
         "seconds": {
             "this run": seconds,
-            "training": experiment.main().seconds,
+            "training": experiment.train_main().seconds,
             "parts": dict(parts.seconds),
         },
         "computed now": parts.made,
@@ -146,7 +153,7 @@ def _hash_data(experiment: Experiment) -> dict[str, str]:
     return {"family": experiment.family.content_hash()} | {s.name: s.content_hash() for s in experiment.data}
 
 
-def _write_command(name: str, options: Options) -> str:
+def _write_command(name: str, options: Choices) -> str:
     text = f"longstep reproduce {name} --size {options.size} --seed {options.seed}"
     if options.methods:
         text += f" --methods {','.join(options.methods)}"
@@ -155,11 +162,11 @@ def _write_command(name: str, options: Options) -> str:
     return text
 
 
-def _write(experiment: Experiment, found: Reproduced, folder: Path) -> list[Path]:
+def _write_files(experiment: Experiment, found: Reproduced, folder: Path) -> list[Path]:
     texts = {
         "table.json": json.dumps(found.to_json(), indent=1, ensure_ascii=False, allow_nan=False),
         "table.md": _write_markdown(experiment, found),
-        "schedule.json": experiment.main().schedule.to_json(),
+        "schedule.json": experiment.train_main().schedule.to_json(),
         "run.json": json.dumps(found.record, indent=1, ensure_ascii=False, allow_nan=False),
     }
     for name, text in texts.items():
@@ -210,11 +217,14 @@ def _measure_peak() -> int:
         import resource
     except ImportError:
         return 0
-    unit = 1 if sys.platform == "darwin" else 1024
+    unit = 1024
+    if sys.platform == "darwin":
+        unit = 1
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return the JSON of a file; nothing where it is not there, or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -14,11 +14,11 @@ from ...families.base import Family
 from ...families.conic import Conic
 from ...families.quadratic_program import QP
 from ...report.tables import Column, Table, comparison
-from ..baselines.networks import features
+from ..baselines.networks import make_features
 from .experiment import Experiment, Result
 
 
-def iterations_table(results: Iterable[Result], title: str) -> Table:
+def tabulate_iterations(results: Iterable[Result], title: str) -> Table:
     """Return a table of the first k at which each method's mean is at most each tolerance, and from where it stays.
 
     Methods may be on fewer instances, of which the first ones of the split, and for fewer iterations than others.
@@ -31,7 +31,9 @@ def iterations_table(results: Iterable[Result], title: str) -> Table:
     for r in results:
         e = r.evaluation
         made = r.made.get("trained")
-        time = None if e.seconds is None else e.seconds / e.iterations
+        time = e.seconds
+        if time is not None:
+            time /= e.iterations
         counts = (int(e.safeguarded.sum()), r.diverging, len(e), e.iterations)
         rows.append((e.name, *(e.reached(t) for t in TOLERANCES), *counts, time, made))
     measure = results[0].evaluation.measure
@@ -44,7 +46,7 @@ def iterations_table(results: Iterable[Result], title: str) -> Table:
     return Table(title, tuple(columns), tuple(rows), note)
 
 
-def errors_table(results: Iterable[Result], at: Iterable[int]) -> Table:
+def tabulate_errors(results: Iterable[Result], at: Iterable[int]) -> Table:
     """Return a table of mean, median, 95% quantile and maximum of every method after some iterations."""
     results = list(results)
     at = list(at)
@@ -61,7 +63,7 @@ def errors_table(results: Iterable[Result], at: Iterable[int]) -> Table:
     return Table(f"{measure} after some iterations", tuple(columns), tuple(rows), note)
 
 
-def tail_table(results: Iterable[Result], at: Iterable[int]) -> Table:
+def tabulate_tail(results: Iterable[Result], at: Iterable[int]) -> Table:
     """Return a table of the 95% quantile of every method after some iterations, on the instances that all have."""
     at = list(at)
     results = list(results)
@@ -84,7 +86,7 @@ def _summarize(e: Evaluation, k: int) -> list[float]:
     return [float(curve[0]) for curve in (one.geometric_mean, one.median, one.quantile(0.95), one.maximum)]
 
 
-def same_instances(results: Iterable[Result]) -> list[Evaluation]:
+def take_same_instances(results: Iterable[Result]) -> list[Evaluation]:
     """Return the evaluations on the instances that all of them have, for as many iterations as all ran."""
     evaluations = [r.evaluation for r in results]
     count = min(map(len, evaluations))
@@ -98,7 +100,7 @@ def _shorten(e: Evaluation, count: int, last: int) -> Evaluation:
     return replace(e, values=values, safeguarded=safe, data_hash=f"first {count}", seconds=None)
 
 
-def few_table(results: Iterable[Result]) -> Table | None:
+def tabulate_few(results: Iterable[Result]) -> Table | None:
     """Return a table of all methods on the instances that all of them have; None where they all have the same."""
     results = list(results)
     if len({len(r.evaluation) for r in results}) == 1:
@@ -109,7 +111,7 @@ def few_table(results: Iterable[Result]) -> Table | None:
     return comparison(evaluations)
 
 
-def certificate_inside(certificate: Certificate, evaluation: Evaluation) -> Table:
+def tabulate_inside(certificate: Certificate, evaluation: Evaluation) -> Table:
     """Return a table of how many test instances lie between the certified curves, at every certified count."""
     rows = []
     for claim, lower in zip(certificate.claims, certificate.lower, strict=True):
@@ -133,12 +135,12 @@ def certificate_inside(certificate: Certificate, evaluation: Evaluation) -> Tabl
     return Table(f"Certified quantiles of {certificate.measure}", columns, tuple(rows), note)
 
 
-def weights_table(experiment: Experiment, results: Iterable[Result]) -> Table:
+def tabulate_weights(experiment: Experiment, results: Iterable[Result]) -> Table:
     """Return a table of how many numbers the schedule, the networks and a linear map to a start have."""
     family = experiment.family
     first = experiment.data.train.select([0]).parameters
-    d = features(family, first).shape[1]
-    schedule = experiment.main().schedule
+    d = make_features(family, first).shape[1]
+    schedule = experiment.train_main().schedule
     rows: list[tuple[str, object, object]] = [
         ("parameter size d", d, None),
         ("fixed-point dimension", count_dimensions(family), None),
@@ -168,4 +170,6 @@ def count_dimensions(family: Family) -> int:
 
 
 def _show_error(value: float) -> str:
-    return "" if math.isnan(value) else error_text(value)
+    if math.isnan(value):
+        return ""
+    return error_text(value)

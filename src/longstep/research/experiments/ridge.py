@@ -19,11 +19,12 @@ from longstep import Affine, Gaussian, HeavyBall, Quadratic, Schedule, Training
 from ..baselines import classical
 from ..baselines.conjugate_gradient import conjugate_gradients
 from . import methods
-from .experiment import Experiment, Size
+from .experiment import Experiment
 from .methods import Entry
+from .sizes import Size
 
 
-def normalized_matrix(m: int, n: int, seed: int) -> np.ndarray:
+def make_normalized_matrix(m: int, n: int, seed: int) -> np.ndarray:
     """Return a Gaussian matrix (m, n) with columns of norm one."""
     A = np.random.default_rng(seed).normal(size=(m, n)) / np.sqrt(m)
     return A / np.linalg.norm(A, axis=0)
@@ -47,7 +48,7 @@ class Ridge:
     @cached_property
     def A(self) -> np.ndarray:
         """The matrix (m, n)."""
-        return normalized_matrix(self.m, self.n, self.seed)
+        return make_normalized_matrix(self.m, self.n, self.seed)
 
     @cached_property
     def family(self) -> Quadratic:
@@ -63,7 +64,7 @@ class Ridge:
 _SMALL = Size(few=100, slow=100, timed=0, hidden=(30, 30), l2ws=150, lm=30)
 
 
-class Reproduction(Experiment[Quadratic]):
+class RidgeExperiment(Experiment[Quadratic]):
     """Everything is exact here: schedules come from the known Gaussian of b, in closed form, without an instance."""
 
     name = "ridge"
@@ -88,7 +89,7 @@ class Reproduction(Experiment[Quadratic]):
         return Gaussian(np.zeros(self.problem.m), np.eye(self.problem.m))
 
     @override
-    def main(self) -> Training:
+    def train_main(self) -> Training:
         """Train with momentum, for the suboptimality: after every step no schedule fixed beforehand is better."""
         return self.learn("momentum", self.gaussian, algorithm=HeavyBall(), loss="metric")
 
@@ -102,14 +103,14 @@ class Reproduction(Experiment[Quadratic]):
         return self.train_blocks(10)
 
     @override
-    def others(self) -> dict[str, Schedule]:
+    def list_others(self) -> dict[str, Schedule]:
         silver = classical.silver_steps_strongly_convex(self.family)
         return {"silver": silver.schedule_for(2 * self.size.horizon)}
 
     @override
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         family = self.family
-        found = [methods.make_learned("learned", "learned with momentum, exact", family, self.main)]
+        found = [methods.make_learned("learned", "learned with momentum, exact", family, self.train_main)]
         found += [
             methods.make_learned(f"learned-{B}", f"learned, B = {B}, exact", family, partial(self.train_blocks, B))
             for B in (10, 3, 2, 1)
@@ -122,4 +123,4 @@ class Reproduction(Experiment[Quadratic]):
             methods.make_theoretical("silver", lambda: classical.silver_steps_strongly_convex(family), "silver steps"),
             methods.make_theoretical("chebyshev", lambda: classical.chebyshev_steps(family), "Chebyshev steps, B = 10"),
         ]
-        return found + self.networks(self.train_blocks(10))
+        return found + self.list_networks(self.train_blocks(10))
