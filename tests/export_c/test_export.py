@@ -429,6 +429,34 @@ def test_what_is_built_is_what_was_checked(export, tmp_path):
     assert run(program, PARAMETERS[0], tmp_path)[0] == ls.Status.SOLVED
 
 
+@pytest.mark.parametrize("wrap", [(), ("rust",)])
+def test_links_lead_nowhere(export, tmp_path, wrap):
+    """A manifest that names rust/Cargo.toml, and a folder rust/ that is another one."""
+    folder, other = shutil.copytree(export.folder, tmp_path / "mpc"), tmp_path / "other"
+    other.mkdir()
+    (other / "Cargo.toml").write_text("mine")
+    (folder / "rust").symlink_to(other)
+    if not wrap:
+        document = json.loads((folder / "manifest.json").read_text())
+        document["hashes"]["rust/Cargo.toml"] = "0" * 64
+        (folder / "manifest.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="rust is a link"):
+        ls.generate_c(qp()[0], folder, prefix="mpc", wrap=wrap, overwrite=True)
+    assert {path.name: path.read_text() for path in other.iterdir()} == {"Cargo.toml": "mine"}
+    assert (folder / "mpc.c").is_file()
+
+
+@needs("gcc")
+def test_a_program_takes_the_place_of_a_link(export, tmp_path):
+    folder, precious = shutil.copytree(export.folder, tmp_path / "mpc"), tmp_path / "precious"
+    precious.write_text("mine")
+    (folder / "mpc_example").symlink_to(precious)
+    program = Export.open(folder).build()
+    assert precious.read_text() == "mine"
+    assert not program.is_symlink()
+    assert os.access(program, os.X_OK)
+
+
 def test_a_map_without_entries_has_no_function(tmp_path):
     family = ls.QP(
         np.eye(2), np.eye(2), q=np.ones(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.zeros((2, 1)))
