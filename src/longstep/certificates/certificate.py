@@ -12,6 +12,7 @@ from typing_extensions import override
 from .._util.plain import Json
 from .._util.text import above, percent, tolerance_text
 from ..data.dataset import Split
+from ..engine.budget import MOST_STEPS
 from ..engine.finish import ACCURACY
 from ..engine.finisher import finishes_by_sets
 from ..evaluation.evaluate import Metric, evaluate, trained_instances
@@ -30,6 +31,7 @@ from .document import (
     read_text,
     read_texts,
     read_whole,
+    refusing,
 )
 from .rates import says_the_same, steady_state_statement
 from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, required_samples, success_lower
@@ -179,17 +181,18 @@ class Certificate(Document):
             iterations = _drop_repeated(iterations)
             tolerances = _drop_repeated(c.tolerance for c in self.claims)
             level = 0.975
-        found = certify(
-            method,
-            validation,
-            iterations,
-            tolerances,
-            level=level,
-            confidence=self.confidence,
-            bound=self.bound,
-            metric=self.metric if metric is None else metric,
-            progress=progress,
-        )
+        with refusing("the certificate"):
+            found = certify(
+                method,
+                validation,
+                iterations,
+                tolerances,
+                level=level,
+                confidence=self.confidence,
+                bound=self.bound,
+                metric=self.metric if metric is None else metric,
+                progress=progress,
+            )
         if changed := [k for k, v in self.versions.items() if found.versions.get(k) != v]:
             text = ", ".join(f"{k} {self.versions[k]} (now {found.versions.get(k)})" for k in changed)
             warnings.warn(f"the certificate was made with {text}: everything was computed again", stacklevel=2)
@@ -394,8 +397,10 @@ def least_validation(counts: int, level: float = 0.975, confidence: float = 0.99
 def _check_counts(iterations: "int | Iterable[int]") -> list[int]:
     chosen = [iterations] if isinstance(iterations, int | np.integer) else list(iterations)
     counts = [int(k) for k in chosen]
-    if not counts or min(counts) < 0 or len(set(counts)) < len(counts):
-        raise CertificateError(f"iterations must be one or several different numbers ≥ 0, got {iterations}")
+    if not counts or min(counts) < 0 or max(counts) > MOST_STEPS or len(set(counts)) < len(counts):
+        raise CertificateError(
+            f"iterations must be one or several different numbers from 0 to {MOST_STEPS:,}, got {iterations}"
+        )
     return counts
 
 
