@@ -325,15 +325,29 @@ def test_files_are_the_same_every_time(tmp_path):
 
 def test_a_forked_process_says_that_it_would_hang():
     code = (
-        "import os, sys, warnings\nwarnings.simplefilter('ignore')\nimport jax\n"
+        "import os, signal, sys, warnings\nwarnings.simplefilter('ignore')\nimport jax\n"
         "jax.config.update('jax_enable_x64', True)\nimport longstep as ls, numpy as np\n"
-        "make = lambda: ls.Solver(ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0]))\n"
-        "if sys.argv[1] == 'late': solver = make(); compiled = solver.compile()\n"
+        "family = lambda: ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0])\n"
+        "make = lambda: ls.Solver(family())\nq = {'q': [-0.5]}\n"
+        "if sys.argv[1] == 'late':\n"
+        "    solver = make(); compiled = solver.compile(); function = solver.function()\n"
+        "    assert solver.solve(q).solved\n"
         "if child := os.fork():\n    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-        "if sys.argv[1] == 'early':\n    assert make().solve({'q': [-0.5]}).solved\n    os._exit(0)\n"
-        "assert compiled.solve({'q': [-0.5]}).solved\n"
-        "for call in (make, lambda: solver.solve({'q': [1.0]}), lambda: solver.solve_batch({'q': [[1.0]]})):\n"
-        "    try: call()\n    except RuntimeError as error: assert 'forked' in str(error)\n    else: os._exit(1)\n"
+        "signal.alarm(60)\n"  # whatever hangs is ended by it
+        "if sys.argv[1] == 'early':\n    assert make().solve(q).solved\n    os._exit(0)\n"
+        "assert compiled.solve(q).solved and compiled.solve(q, time_limit=9).solved\n"
+        "assert compiled.solve_batch({'q': [[-0.5]] * 9}).solved.all()\n"
+        "quadratic = lambda: ls.Quadratic(np.eye(1), q=[1.0])\n"
+        "conic = lambda: ls.Conic(np.eye(1), np.eye(1), ls.Cones(nonnegative=1))\n"
+        "smooth = lambda: ls.Smooth(lambda z, x: (z @ z), 2.0, 1)\n"
+        "calls = (make, family, quadratic, conic, smooth, lambda: solver.solve(q), lambda: solver.function(),\n"
+        "         lambda: solver.solve_batch({'q': [[1.0]]}), lambda: function(q),\n"
+        "         lambda: solver.run({'q': [[1.0]]}, 2), lambda: function.attach(q, None),\n"
+        "         lambda: compiled.run({'q': [[1.0]]}, 2), lambda: solver.compile(),\n"
+        "         lambda: ls.train(solver.family, {'q': [[1.0]] * 9}, horizon=2, cache=False, progress=False))\n"
+        "for k, call in enumerate(calls):\n"
+        "    try: call()\n    except RuntimeError as error: assert 'forked' in str(error), k\n"
+        "    else: os._exit(k + 1)\n"
         "os._exit(0)\n"
     )
     for when in ("early", "late"):

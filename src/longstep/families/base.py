@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from .._util.hashing import content_hash
-from .._util.precision import require_float64
+from .._util.processes import require_jax
 from ..linalg.real import check_real, plain_array, real_array
 from .affine import Affine
 from .names import Layout
@@ -223,7 +223,7 @@ def resolve_dtype(dtype: DTypeLike) -> np.dtype:
     resolved: np.dtype = np.dtype(dtype)
     if resolved.name not in ("float32", "float64"):
         raise ValueError(f"dtype must be float32 or float64, got {resolved}")
-    require_float64(resolved)
+    require_jax(resolved)
     return resolved
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .._util import storage
+from .._util.processes import require_jax
 from .._util.programs import make_room
 from .._util.progress import Bar
 from .._util.threads import one_blas_thread
@@ -107,6 +108,7 @@ def train(
     >>> np.sort(1 / trained.schedule.step).round(6)  # three steps solve a problem with three eigenvalues
     array([ 1.,  2., 10.])
     """
+    require_jax(family.dtype)
     make_room()
     forms = _algorithms(family, algorithm)
     recipe = choose_recipe(family) if recipe is None else recipe
