@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import tracemalloc
 
 import jax.numpy as jnp
 import numpy as np
@@ -315,6 +316,26 @@ def test_crafted_files(tmp_path, what):
     solver.save(tmp_path / "solver.longstep")
     path = crafted(tmp_path / "solver.longstep", WRONG_METADATA.get(what), WRONG_ARRAYS.get(what))
     refused("", ls.Solver.load, path, error=FileFormatError)
+
+
+@pytest.mark.parametrize("name", ["P", "A", "parameter.q"])
+@pytest.mark.parametrize("columns", [2**26, 2**31, 2**62])
+def test_shapes_are_refused_before_they_fill_the_memory(tmp_path, name, columns):
+    family = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.eye(2)))
+    ls.Solver(family).save(tmp_path / "solver.longstep")
+    path = crafted(tmp_path / "solver.longstep", None, {f"{name}.shape": np.array([2, columns], np.int64)})
+    tracemalloc.start()
+    refused("do not fit its shape", ls.Solver.load, path, error=FileFormatError)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+def test_wide_shapes_are_refused_where_memory_is_short(tmp_path, monkeypatch):
+    wide = sp.csr_array(([1.0, 1.0], ([0, 1], [0, 2**19])), shape=(2, 2**19 + 1))
+    ls.Solver(ls.Quadratic(np.eye(2), parameter=ls.Affine(q=wide))).save(tmp_path / "solver.longstep")
+    assert ls.Solver.load(tmp_path / "solver.longstep").family.parameter.size == 2**19 + 1
+    monkeypatch.setattr("longstep._util.memory.available", lambda: 2**20)
+    refused("needs 32 MiB", ls.Solver.load, tmp_path / "solver.longstep", error=FileFormatError)
 
 
 def test_files_are_the_same_every_time(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from ._util import storage
+from ._util import memory, storage
 from .algorithms.base import Algorithm
 from .algorithms.registry import BY_NAME
 from .cones.product import Cones
@@ -27,15 +27,19 @@ from .families.names import Layout
 from .families.parameter_range import Seen
 from .families.quadratic_program import QP
 from .families.smooth import Quadratic
-from .linalg.matrix import ArrayLike2D
+from .linalg.matrix import LONGEST, ArrayLike2D
 from .linalg.prox import L1, Box, NonNegative, Prox, Zero
 from .schedules.schedule import Schedule
 
 VERSION = 1
 _KIND = "solver"
 Made = TypeVar("Made")
-# No parameter has more entries; a file that says so would fill the memory.
-_MOST_COLUMNS = 2**31
+# Columns that a matrix may have in the smallest file, and one more for every byte of a larger one: without a bound a
+# few bytes that name a shape would fill the memory. A file has the range of every entry of a parameter that was seen.
+_COLUMNS = 2**20
+# Bytes that are needed, about, to build what a family keeps of a column, and of an entry of a dense block.
+_COLUMN_BYTES = 64
+_ENTRY_BYTES = 24
 _PROXES: dict[str, type[Prox]] = {p.__name__: p for p in (Zero, L1, NonNegative, Box)}
 
 
@@ -254,6 +258,7 @@ class _Reader:
 
     def __init__(self, arrays: Mapping[str, np.ndarray]):
         self.arrays = arrays
+        self.most_columns = _COLUMNS + sum(array.nbytes for array in arrays.values())
 
     def vector(self, name: str) -> np.ndarray | None:
         found = self.arrays.get(name)
@@ -268,11 +273,13 @@ class _Reader:
         if kinds != ("f", "i", "i", "i") or any(a.ndim != 1 for a in (data, indices, indptr, shape)) or len(shape) != 2:
             raise FileFormatError(f"{name} in the file is not a sparse matrix")
         rows, columns = (int(size) for size in shape)
-        fits = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= _MOST_COLUMNS
+        fits = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= self.most_columns
         if not fits or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
             raise FileFormatError(f"the rows of {name} in the file do not fit its shape {rows}×{columns}")
         if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
             raise FileFormatError(f"{name} in the file has an entry outside its {columns} columns")
+        dense = int((np.diff(indptr) > LONGEST).sum()) * columns
+        memory.require(_COLUMN_BYTES * columns + _ENTRY_BYTES * dense, f"{name}, {rows}×{columns},", "")
         return sp.csr_array((data, indices, indptr), shape=(rows, columns))
 
     def parameter(self, names: list[str]) -> Affine | None:
