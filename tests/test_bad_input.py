@@ -226,6 +226,33 @@ def test_complex_and_masked_numbers_are_refused():
     assert solver.solve([np.float32(1), 2, True][:2]).solved
 
 
+def test_complex_and_masked_numbers_are_refused_elsewhere():
+    """Starts, schedules, distributions, tolerances and limits: what is lost changes what is solved or promised."""
+    solver = ls.Solver(ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2)))
+    compiled, q = solver.compile(), {"q": np.ones(2)}
+    pairs = {"complex": np.array([1.0, 2.0j]), "masked": np.ma.masked_array([1.0, 2.0], [False, True])}
+    for each in (solver, compiled):
+        refused("masked", each.solve, q, warm_start=Point(pairs["masked"]))
+        refused("masked", each.solve, q, warm_start=Point(np.ones(2), pairs["masked"], np.ones(2)))
+    for words, pair in pairs.items():
+        refused(words, ls.Schedule, {"step": pair}, {"step": 1.0})
+        refused(words, ls.Schedule, {"step": [1.0]}, {"step": 1.0}, metric=pair)
+        refused(words, ls.Gaussian, pair, np.eye(2))
+        refused(words, ls.Gaussian, np.zeros(2), np.diag(pair) if words == "complex" else np.ma.stack([pair, pair]))
+    numbers = {"masked": (np.ma.masked, np.ma.masked_array(1.0, True)), "complex": (1 + 1j, np.complex128(1j))}
+    numbers["text"] = ("1", b"1")
+    for words, number in ((words, number) for words, each in numbers.items() for number in each):
+        refused(words, ls.Schedule, {"step": [1.0]}, {"step": number})
+        refused(words, ls.Schedule, {"step": [1.0]}, {"step": 1.0}, fallback={"step": number})
+        refused(words, ls.Solver, solver.family, alpha=number)
+        refused(words, ls.Quadratic, np.eye(2), lower_bound=number)
+        refused(words, ls.train, solver.family, {"q": np.ones((4, 2))}, fixed={"alpha": number})
+        for each in (solver, compiled):
+            for name in ("eps_abs", "eps_rel", "eps_infeasible", "max_iter", "steps", "check_every", "time_limit"):
+                refused(words, each.solve, q, **{name: number})
+    assert compiled.solve(q, warm_start=Point(np.ma.masked_array([1.0, 2.0])), eps_abs=np.float32(1e-3)).solved
+
+
 def test_an_objective_that_overflows_is_no_solution():
     """Lasso with data of 1e154: residuals are finite, and the objective is ∞ − ∞."""
     lasso = ls.Composite(ls.Quadratic(np.eye(4), parameter=ls.Affine(q=np.eye(4))), ls.L1(0.1))
