@@ -23,7 +23,9 @@ from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
 from longstep.errors import CertificateError
+from longstep.families import constrained, equilibration
 from longstep.families.base import check_convex
+from longstep.families.equilibration import ruiz
 from longstep.families.parameter_range import Seen
 from longstep.learning import _referenced
 
@@ -342,6 +344,32 @@ def test_long_work_is_told_beforehand(caplog, monkeypatch):
     with caplog.at_level("INFO", "longstep"):
         ls.Solver(qp_family())
     assert "longstep makes 9 factors of" in caplog.text  # the ladder's
+
+
+def test_making_a_large_family_is_told_beforehand(caplog, monkeypatch):
+    n = 40
+    root = np.random.default_rng(0).normal(size=(n, n))
+    with caplog.at_level("INFO", "longstep"):
+        ls.QP(root @ root.T, np.eye(n))
+        assert not caplog.text
+        monkeypatch.setattr(constrained, "_LONG_SECONDS", 0.0)
+        monkeypatch.setattr(constrained, "check_convex", lambda name, matrix: caplog.records[0])  # told before it
+        ls.QP(root @ root.T, np.eye(n))
+    assert "longstep checks and scales a family with 40 unknowns, which takes" in caplog.text
+    matrices = sp.csr_array(np.ones((4000, 4000))), sp.csr_array(sp.eye_array(4000))
+    assert 10 < constrained._estimate(*matrices) < 100
+
+
+@pytest.mark.parametrize("rows", [0, 7, 30])
+def test_dense_matrices_are_scaled_as_sparse_ones(rows, monkeypatch):
+    rng = np.random.default_rng(0)
+    root, A = rng.normal(size=(20, 20)), rng.normal(size=(rows, 20)) * 10.0 ** rng.integers(-6, 6, (rows, 1))
+    P, blocks = root @ root.T, np.arange(rows) // 3
+    matrices = [sp.csr_array(M) for M in (P, A)]
+    dense = ruiz(*matrices, blocks, P[0])
+    monkeypatch.setattr(equilibration, "is_dense", lambda matrix: False)
+    for found, expected in zip(dense, ruiz(*matrices, blocks, P[0]), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("density", [0.001, 0.5])
