@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
 from longstep.cli import app
+from longstep.engine.start import LearnedStart
 from longstep.errors import FileFormatError
 from longstep.export_c import Export
 from longstep.export_c.build import SAFE
@@ -169,7 +170,11 @@ BUILDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["qp", "second_order", "qp with ladder", "condensed", "condensed with ladder"])
+INSTRUCTIONS = ["qp", "second_order", "qp with ladder", "condensed", "condensed with ladder"]
+INSTRUCTIONS += [pytest.param("learned, with start", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("kind", INSTRUCTIONS)
 @pytest.mark.parametrize(("compiler", "options", "count"), BUILDS)
 def test_a_number_of_steps_is_a_number_of_instructions(kind, compiler, options, count, tmp_path):
     """Whatever the instance: inside bounds or at them, zero, far away, safeguarded, unlike what training saw, on this
@@ -177,19 +182,27 @@ def test_a_number_of_steps_is_a_number_of_instructions(kind, compiler, options, 
     family, ladder = (conic(kind) if kind == "second_order" else qp())[0].family, kind.endswith("ladder")
     size = family.parameter.size
     rng = np.random.default_rng(0)
-    if kind.startswith("condensed"):
+    if with_start := kind.endswith("start"):
+        varying = {"rho": np.geomspace(0.1, 10.0, 10), "alpha": np.full(10, 1.6)}
+        solver = ls.Solver(family, ls.Schedule(varying, {"rho": 1.0, "alpha": 1.6}), algorithm=Condensed())
+    elif kind.startswith("condensed"):
         solver = ls.Solver(family, algorithm=Condensed(), rho=1e-3 if ladder else 1.0, alpha=1.6, ladder=ladder)
     elif ladder:
         solver = ls.Solver(family, rho_ineq=1e-3, ladder=True)
     else:
         solver = ls.Solver(family, (conic(kind) if kind == "second_order" else qp())[0].schedule)
+    if with_start:
+        rows = int((~(family.host.kinds.equality | family.host.kinds.is_free)).sum())
+        bounds = np.full(size, 2.0)
+        solver.start = LearnedStart(rng.normal(size=(rows, size)), np.zeros(rows), np.ones(rows), -bounds, bounds)
     solver.seen = Seen.of(solver.family.encode(rng.normal(size=(20, size))))
     instances = [rng.normal(size=size), np.zeros(size), 0.1 * np.ones(size), 30 * rng.normal(size=size)]
     steps = 60 if ladder else 25
     program = counting(ls.generate_c(solver, tmp_path / "c", prefix="mpc"), instances, steps, compiler, options)
     counts = [count(program, str(k)) for k in range(len(instances))]
-    # The ladder takes logarithms, which are the C library's.
-    assert max(counts) - min(counts) <= (1e-3 * min(counts) if ladder else 0), counts
+    # The ladder takes logarithms, which are the C library's, and a start clips the parameter to what training saw.
+    apart = 1e-3 if ladder else 1e-4 if with_start else 0
+    assert max(counts) - min(counts) <= apart * min(counts), counts
     assert count(program, "0", "more") > counts[0]
     ended = [solver.solve(x, steps=steps) for x in instances]
     assert {s.outside for s in ended} == {True, False}
