@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import tracemalloc
 
 import jax.numpy as jnp
 import numpy as np
@@ -225,6 +226,33 @@ def test_complex_and_masked_numbers_are_refused():
     assert solver.solve([np.float32(1), 2, True][:2]).solved
 
 
+def test_complex_and_masked_numbers_are_refused_elsewhere():
+    """Starts, schedules, distributions, tolerances and limits: what is lost changes what is solved or promised."""
+    solver = ls.Solver(ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2)))
+    compiled, q = solver.compile(), {"q": np.ones(2)}
+    pairs = {"complex": np.array([1.0, 2.0j]), "masked": np.ma.masked_array([1.0, 2.0], [False, True])}
+    for each in (solver, compiled):
+        refused("masked", each.solve, q, warm_start=Point(pairs["masked"]))
+        refused("masked", each.solve, q, warm_start=Point(np.ones(2), pairs["masked"], np.ones(2)))
+    for words, pair in pairs.items():
+        refused(words, ls.Schedule, {"step": pair}, {"step": 1.0})
+        refused(words, ls.Schedule, {"step": [1.0]}, {"step": 1.0}, metric=pair)
+        refused(words, ls.Gaussian, pair, np.eye(2))
+        refused(words, ls.Gaussian, np.zeros(2), np.diag(pair) if words == "complex" else np.ma.stack([pair, pair]))
+    numbers = {"masked": (np.ma.masked, np.ma.masked_array(1.0, True)), "complex": (1 + 1j, np.complex128(1j))}
+    numbers["text"] = ("1", b"1")
+    for words, number in ((words, number) for words, each in numbers.items() for number in each):
+        refused(words, ls.Schedule, {"step": [1.0]}, {"step": number})
+        refused(words, ls.Schedule, {"step": [1.0]}, {"step": 1.0}, fallback={"step": number})
+        refused(words, ls.Solver, solver.family, alpha=number)
+        refused(words, ls.Quadratic, np.eye(2), lower_bound=number)
+        refused(words, ls.train, solver.family, {"q": np.ones((4, 2))}, fixed={"alpha": number})
+        for each in (solver, compiled):
+            for name in ("eps_abs", "eps_rel", "eps_infeasible", "max_iter", "steps", "check_every", "time_limit"):
+                refused(words, each.solve, q, **{name: number})
+    assert compiled.solve(q, warm_start=Point(np.ma.masked_array([1.0, 2.0])), eps_abs=np.float32(1e-3)).solved
+
+
 def test_an_objective_that_overflows_is_no_solution():
     """Lasso with data of 1e154: residuals are finite, and the objective is ∞ − ∞."""
     lasso = ls.Composite(ls.Quadratic(np.eye(4), parameter=ls.Affine(q=np.eye(4))), ls.L1(0.1))
@@ -277,8 +305,33 @@ WRONG_METADATA = {
     "a family that is text": lambda m: m | {"family": "QP"},
     "a family without its fields": lambda m: m | {"family": {"type": "QP"}},
     "another precision": lambda m: m | {"family": m["family"] | {"dtype": "complex128"}},
+    "a finish of a googol": lambda m: m | {"finish": 10**100},
+    "a range that is text": lambda m: m | {"seen": "x"},
+    "a range of less than nothing": lambda m: m | {"seen": -1},
     "a layout that is none": lambda m: m | {"family": m["family"] | {"layout": {"parameters": 3}}},
 }
+
+
+WRONG_RECORDS = [
+    *[{"proximal": value} for value in ("x", None, [1], {}, True, 10**400, np.nan, np.inf, -1, 0)],
+    *[{"instance_hashes": value} for value in (5, None, [[1]], [None], "abc", {})],
+    *[{"constant": value} for value in (5, None, {"step": 1.0}, {"alpha": "x"}, {"alpha": 10**400}, {"ladder": 1.0})],
+    *[{"finish": value} for value in (None, "x", -1, 1.5, 10**400)],
+    *[{"versions": value} for value in (3, {"jax": 3}, ["a"])],
+    *[{"seconds": value} for value in ("long", None, [], 10**400)],
+    {"kept": 3}, {"instances": "many"}, {"seed": {}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", WRONG_RECORDS, ids=lambda record: str(record)[:40])
+def test_crafted_records(tmp_path, record):
+    """Whatever is read of a record of training later is looked at when it is loaded."""
+    solver = ls.Solver(qp())
+    solver.record = {"constant": {"alpha": 1.6}, "instance_hashes": ["a"], "proximal": 1e-4, "finish": 10}
+    solver.save(tmp_path / "solver.longstep")
+    assert ls.Solver.load(tmp_path / "solver.longstep").record == solver.record
+    path = crafted(tmp_path / "solver.longstep", lambda m: m | {"training": m["training"] | record})
+    refused("in its record|a constant for", ls.Solver.load, path, error=FileFormatError)
 
 
 @pytest.mark.parametrize("what", [*WRONG_ARRAYS, *WRONG_METADATA])
@@ -292,6 +345,26 @@ def test_crafted_files(tmp_path, what):
     refused("", ls.Solver.load, path, error=FileFormatError)
 
 
+@pytest.mark.parametrize("name", ["P", "A", "parameter.q"])
+@pytest.mark.parametrize("columns", [2**26, 2**31, 2**62])
+def test_shapes_are_refused_before_they_fill_the_memory(tmp_path, name, columns):
+    family = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.eye(2)))
+    ls.Solver(family).save(tmp_path / "solver.longstep")
+    path = crafted(tmp_path / "solver.longstep", None, {f"{name}.shape": np.array([2, columns], np.int64)})
+    tracemalloc.start()
+    refused("do not fit its shape", ls.Solver.load, path, error=FileFormatError)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+def test_wide_shapes_are_refused_where_memory_is_short(tmp_path, monkeypatch):
+    wide = sp.csr_array(([1.0, 1.0], ([0, 1], [0, 2**19])), shape=(2, 2**19 + 1))
+    ls.Solver(ls.Quadratic(np.eye(2), parameter=ls.Affine(q=wide))).save(tmp_path / "solver.longstep")
+    assert ls.Solver.load(tmp_path / "solver.longstep").family.parameter.size == 2**19 + 1
+    monkeypatch.setattr("longstep._util.memory.available", lambda: 2**20)
+    refused("needs 32 MiB", ls.Solver.load, tmp_path / "solver.longstep", error=FileFormatError)
+
+
 def test_files_are_the_same_every_time(tmp_path):
     for k in range(5):
         ls.Solver(qp()).save(tmp_path / str(k))
@@ -300,15 +373,29 @@ def test_files_are_the_same_every_time(tmp_path):
 
 def test_a_forked_process_says_that_it_would_hang():
     code = (
-        "import os, sys, warnings\nwarnings.simplefilter('ignore')\nimport jax\n"
+        "import os, signal, sys, warnings\nwarnings.simplefilter('ignore')\nimport jax\n"
         "jax.config.update('jax_enable_x64', True)\nimport longstep as ls, numpy as np\n"
-        "make = lambda: ls.Solver(ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0]))\n"
-        "if sys.argv[1] == 'late': solver = make(); compiled = solver.compile()\n"
+        "family = lambda: ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0])\n"
+        "make = lambda: ls.Solver(family())\nq = {'q': [-0.5]}\n"
+        "if sys.argv[1] == 'late':\n"
+        "    solver = make(); compiled = solver.compile(); function = solver.function()\n"
+        "    assert solver.solve(q).solved\n"
         "if child := os.fork():\n    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-        "if sys.argv[1] == 'early':\n    assert make().solve({'q': [-0.5]}).solved\n    os._exit(0)\n"
-        "assert compiled.solve({'q': [-0.5]}).solved\n"
-        "for call in (make, lambda: solver.solve({'q': [1.0]}), lambda: solver.solve_batch({'q': [[1.0]]})):\n"
-        "    try: call()\n    except RuntimeError as error: assert 'forked' in str(error)\n    else: os._exit(1)\n"
+        "signal.alarm(60)\n"  # whatever hangs is ended by it
+        "if sys.argv[1] == 'early':\n    assert make().solve(q).solved\n    os._exit(0)\n"
+        "assert compiled.solve(q).solved and compiled.solve(q, time_limit=9).solved\n"
+        "assert compiled.solve_batch({'q': [[-0.5]] * 9}).solved.all()\n"
+        "quadratic = lambda: ls.Quadratic(np.eye(1), q=[1.0])\n"
+        "conic = lambda: ls.Conic(np.eye(1), np.eye(1), ls.Cones(nonnegative=1))\n"
+        "smooth = lambda: ls.Smooth(lambda z, x: (z @ z), 2.0, 1)\n"
+        "calls = (make, family, quadratic, conic, smooth, lambda: solver.solve(q), lambda: solver.function(),\n"
+        "         lambda: solver.solve_batch({'q': [[1.0]]}), lambda: function(q),\n"
+        "         lambda: solver.run({'q': [[1.0]]}, 2), lambda: function.attach(q, None),\n"
+        "         lambda: compiled.run({'q': [[1.0]]}, 2), lambda: solver.compile(),\n"
+        "         lambda: ls.train(solver.family, {'q': [[1.0]] * 9}, horizon=2, cache=False, progress=False))\n"
+        "for k, call in enumerate(calls):\n"
+        "    try: call()\n    except RuntimeError as error: assert 'forked' in str(error), k\n"
+        "    else: os._exit(k + 1)\n"
         "os._exit(0)\n"
     )
     for when in ("early", "late"):

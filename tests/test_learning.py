@@ -23,7 +23,9 @@ from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
 from longstep.errors import CertificateError
+from longstep.families import constrained, equilibration
 from longstep.families.base import check_convex
+from longstep.families.equilibration import ruiz
 from longstep.families.parameter_range import Seen
 from longstep.learning import _referenced
 
@@ -261,7 +263,7 @@ def test_smooth_families_with_parameters_of_several_parts_know_what_they_saw():
     family = ls.Smooth(lambda z, x: 0.5 * x["b"] * ((z - x["a"]) ** 2).sum(), n=3, lipschitz=2.0, strong_convexity=1.0)
     rng = np.random.default_rng(0)
     parameters = {"train": {"a": rng.normal(size=(6, 3)), "b": rng.uniform(1, 2, size=6)}}
-    data = ls.Dataset.fromdivide_samples(family, parameters, references=["train"], cache=False, progress=False)
+    data = ls.Dataset.from_parameters(family, parameters, references=["train"], cache=False, progress=False)
     training = ls.train(family, data, horizon=1, block=1, cache=False, progress=False)
     solver = ls.Solver(family, training)
     batch = solver.solve_batch({"a": np.array([[0.0, 0, 0], [0, 100, 0], [0, 0, 0]]), "b": np.array([1.5, 1.5, 50])})
@@ -287,18 +289,18 @@ def test_without_trusted_optima_residuals_are_trained_on(monkeypatch):
 
 
 def test_independent_samples_are_never_left_out():
-    """2500 draws of which 40% are one hard value: without its repetitions it would hardly be seen."""
+    """1000 draws of which 40% are one hard value: without its repetitions it would hardly be seen."""
     rng = np.random.default_rng(0)
-    hard = rng.random(2500) < 0.4
-    samples = np.where(hard[:, None], 7.0, rng.normal(size=(2500, 2)))
+    hard = rng.random(1000) < 0.4
+    samples = np.where(hard[:, None], 7.0, rng.normal(size=(1000, 2)))
     family = ls.Quadratic(np.diag([1.0, 4.0]), parameter=ls.Affine(q=np.eye(2)))
     splits, notes = divide_samples(family, samples, None, True, 0)
-    assert sum(len(values) for values in splits.values()) == 2500
+    assert sum(len(values) for values in splits.values()) == 1000
     assert np.mean(splits["validation"][:, 0] == 7.0) == pytest.approx(0.4, abs=0.05)
     assert notes == []
-    data = ls.Dataset.fromdivide_samples(family, splits, iid=True, references=False)
+    data = ls.Dataset.from_parameters(family, splits, iid=True, references=False)
     with pytest.raises(ValueError, match="take out nothing and say iid=True"):
-        ls.Dataset.fromdivide_samples(family, splits, references=False)
+        ls.Dataset.from_parameters(family, splits, references=False)
     solver = ls.Solver(family, step=0.1)
     solver.record = {"instance_hashes": data.train.instance_hashes()}
     found = ls.certify(solver, data.validation, 10, metric="residual")
@@ -342,6 +344,32 @@ def test_long_work_is_told_beforehand(caplog, monkeypatch):
     with caplog.at_level("INFO", "longstep"):
         ls.Solver(qp_family())
     assert "longstep makes 9 factors of" in caplog.text  # the ladder's
+
+
+def test_making_a_large_family_is_told_beforehand(caplog, monkeypatch):
+    n = 40
+    root = np.random.default_rng(0).normal(size=(n, n))
+    with caplog.at_level("INFO", "longstep"):
+        ls.QP(root @ root.T, np.eye(n))
+        assert not caplog.text
+        monkeypatch.setattr(constrained, "_LONG_SECONDS", 0.0)
+        monkeypatch.setattr(constrained, "check_convex", lambda name, matrix: caplog.records[0])  # told before it
+        ls.QP(root @ root.T, np.eye(n))
+    assert "longstep checks and scales a family with 40 unknowns, which takes" in caplog.text
+    matrices = sp.csr_array(np.ones((4000, 4000))), sp.csr_array(sp.eye_array(4000))
+    assert 10 < constrained._estimate(*matrices) < 100
+
+
+@pytest.mark.parametrize("rows", [0, 7, 30])
+def test_dense_matrices_are_scaled_as_sparse_ones(rows, monkeypatch):
+    rng = np.random.default_rng(0)
+    root, A = rng.normal(size=(20, 20)), rng.normal(size=(rows, 20)) * 10.0 ** rng.integers(-6, 6, (rows, 1))
+    P, blocks = root @ root.T, np.arange(rows) // 3
+    matrices = [sp.csr_array(M) for M in (P, A)]
+    dense = ruiz(*matrices, blocks, P[0])
+    monkeypatch.setattr(equilibration, "is_dense", lambda matrix: False)
+    for found, expected in zip(dense, ruiz(*matrices, blocks, P[0]), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("density", [0.001, 0.5])

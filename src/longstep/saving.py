@@ -1,19 +1,21 @@
 """Saving and loading solvers: the family's data, the algorithm's name and the schedule. Factors are made again."""
 
 import functools
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from ._util import storage
+from ._util import memory, storage
 from .algorithms.base import Algorithm
 from .algorithms.registry import BY_NAME
 from .cones.product import Cones
+from .engine.budget import MOST_STEPS
 from .engine.plan import LadderUse
 from .engine.start import LearnedStart, check_start
 from .errors import FileFormatError
@@ -25,15 +27,19 @@ from .families.names import Layout
 from .families.parameter_range import Seen
 from .families.quadratic_program import QP
 from .families.smooth import Quadratic
-from .linalg.matrix import ArrayLike2D
+from .linalg.matrix import LONGEST, ArrayLike2D
 from .linalg.prox import L1, Box, NonNegative, Prox, Zero
 from .schedules.schedule import Schedule
 
 VERSION = 1
 _KIND = "solver"
 Made = TypeVar("Made")
-# No parameter has more entries; a file that says so would fill the memory.
-_MOST_COLUMNS = 2**31
+# Columns that a matrix may have in the smallest file, and one more for every byte of a larger one: without a bound a
+# few bytes that name a shape would fill the memory. A file has the range of every entry of a parameter that was seen.
+_COLUMNS = 2**20
+# Bytes that are needed, about, to build what a family keeps of a column, and of an entry of a dense block.
+_COLUMN_BYTES = 64
+_ENTRY_BYTES = 24
 _PROXES: dict[str, type[Prox]] = {p.__name__: p for p in (Zero, L1, NonNegative, Box)}
 
 
@@ -125,28 +131,67 @@ def _build_parts(path: Path, family: Family, metadata: Mapping[str, Any], arrays
     algorithm = BY_NAME.get(metadata["algorithm"])
     if algorithm is None:
         raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
-    record = metadata.get("training")
-    if record is not None and not isinstance(record, dict):
-        raise FileFormatError(f"{path} is damaged: its record of training is a {type(record).__name__}")
+    schedule = Schedule.from_json(metadata["schedule"])
     return Parts(
         family,
         algorithm(**metadata.get("algorithm_fields", {})),
-        Schedule.from_json(metadata["schedule"]),
+        schedule,
         metadata.get("safeguard", "block"),
         metadata.get("factors"),
         # Files of 0.1 have none.
         metadata.get("ladder", False),
         _read_finish(path, metadata.get("finish")),
-        record,
+        _read_record(path, metadata.get("training"), schedule.names),
         _read_seen(family, metadata.get("seen"), arrays),
         _read_start(family, algorithm.starts_from_rows, arrays),
     )
 
 
 def _read_finish(path: Path, kept: object) -> int | None:
-    if kept is None or (isinstance(kept, int) and not isinstance(kept, bool) and kept >= 0):
+    if kept is None or _is_steps(kept):
         return kept
     raise FileFormatError(f"{path} is damaged: its finish is {kept!r}, not a number of steps")
+
+
+def _is_steps(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _is_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+# What is read of a record of training later, and what it must be; all else is the user's to look at.
+_RECORD: dict[str, Callable[[Any], bool]] = {
+    "finish": _is_steps,
+    "proximal": lambda value: _is_number(value) and 0 < value <= 1,
+    "instance_hashes": _is_texts,
+    "constant": lambda values: isinstance(values, dict) and all(map(_is_number, values.values())),
+    "method": lambda value: isinstance(value, str),
+    "kept": lambda value: isinstance(value, str),
+    "instances": _is_steps,
+    "seconds": _is_number,
+    "seed": _is_number,
+    "versions": lambda values: isinstance(values, dict) and _is_texts([*values.values()]),
+}
+
+
+def _read_record(path: Path, record: object, names: Collection[str]) -> dict[str, Any] | None:
+    """Return the record of training, of which whatever anyone reads is what it must be."""
+    if record is None:
+        return None
+    if not isinstance(record, dict):
+        raise FileFormatError(f"{path} is damaged: its record of training is a {type(record).__name__}")
+    for name, fits in _RECORD.items():
+        if name in record and not fits(record[name]):
+            raise FileFormatError(f"{path} is damaged: {name} in its record of training is {str(record[name])[:50]!r}")
+    if foreign := set(record.get("constant", ())) - set(names):
+        raise FileFormatError(f"{path} is damaged: its record has a constant for {', '.join(sorted(foreign))}")
+    return record
 
 
 # What a file keeps of the range that training saw.
@@ -162,6 +207,8 @@ def _read_seen(family: Family, kept: float | None, arrays: Mapping[str, np.ndarr
         size = mapped.size
     if any(end.dtype != np.float64 or end.shape != (size,) or np.isnan(end).any() for end in ends.values()):
         raise FileFormatError("the range that training saw does not fit the family's parameters")
+    if not _is_number(kept) or kept < 0:
+        raise FileFormatError(f"the range that training saw has {str(kept)[:50]!r} where there should be a number")
     if "second" not in ends:
         return Seen.of_box(ends["low"], ends["high"], float(kept))
     return Seen(**ends, lone=int(kept))
@@ -211,6 +258,7 @@ class _Reader:
 
     def __init__(self, arrays: Mapping[str, np.ndarray]):
         self.arrays = arrays
+        self.most_columns = _COLUMNS + sum(array.nbytes for array in arrays.values())
 
     def vector(self, name: str) -> np.ndarray | None:
         found = self.arrays.get(name)
@@ -225,11 +273,13 @@ class _Reader:
         if kinds != ("f", "i", "i", "i") or any(a.ndim != 1 for a in (data, indices, indptr, shape)) or len(shape) != 2:
             raise FileFormatError(f"{name} in the file is not a sparse matrix")
         rows, columns = (int(size) for size in shape)
-        fits = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= _MOST_COLUMNS
+        fits = len(indptr) == rows + 1 and len(data) == len(indices) and 0 <= columns <= self.most_columns
         if not fits or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
             raise FileFormatError(f"the rows of {name} in the file do not fit its shape {rows}×{columns}")
         if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
             raise FileFormatError(f"{name} in the file has an entry outside its {columns} columns")
+        dense = int((np.diff(indptr) > LONGEST).sum()) * columns
+        memory.require(_COLUMN_BYTES * columns + _ENTRY_BYTES * dense, f"{name}, {rows}×{columns},", "")
         return sp.csr_array((data, indices, indptr), shape=(rows, columns))
 
     def parameter(self, names: list[str]) -> Affine | None:

@@ -385,6 +385,19 @@ def test_a_sealed_certificate_of_odd_content_is_refused(certificate, changes):
         ls.Certificate.from_json(gone)
 
 
+@pytest.mark.parametrize("iterations", [10**9, 10**9 + 1, 10**30, 10**400])
+def test_iterations_that_nobody_can_take_are_refused(solver, data, certificate, iterations):
+    odd = (replace(certificate.claims[0], iterations=iterations), *certificate.claims[1:])
+    with pytest.raises(CertificateError, match=r"cannot be computed again|iterations must be"):
+        replace(certificate, claims=odd).verify(solver, data.validation)
+    if iterations > 10**9:
+        claims = [{**certificate.to_json()["claims"][0], "iterations": iterations}]
+        with pytest.raises(CertificateError, match="does not say what"):
+            ls.Certificate.from_json(resealed(certificate.to_json(), claims=claims))
+        with pytest.raises(CertificateError, match="iterations must be"):
+            replace(ls.guarantee(solver, 3), iterations=(iterations,)).verify(solver)
+
+
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "[1]", "3", '{"longstep": "certificate", "version": "a"}', "\x00", "{}"]
 )

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
 from longstep.cli import app
+from longstep.engine.start import LearnedStart
 from longstep.errors import FileFormatError
 from longstep.export_c import Export
 from longstep.export_c.build import SAFE
@@ -169,7 +170,11 @@ BUILDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["qp", "second_order", "qp with ladder", "condensed", "condensed with ladder"])
+INSTRUCTIONS = ["qp", "second_order", "qp with ladder", "condensed", "condensed with ladder"]
+INSTRUCTIONS += [pytest.param("learned, with start", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("kind", INSTRUCTIONS)
 @pytest.mark.parametrize(("compiler", "options", "count"), BUILDS)
 def test_a_number_of_steps_is_a_number_of_instructions(kind, compiler, options, count, tmp_path):
     """Whatever the instance: inside bounds or at them, zero, far away, safeguarded, unlike what training saw, on this
@@ -177,19 +182,27 @@ def test_a_number_of_steps_is_a_number_of_instructions(kind, compiler, options, 
     family, ladder = (conic(kind) if kind == "second_order" else qp())[0].family, kind.endswith("ladder")
     size = family.parameter.size
     rng = np.random.default_rng(0)
-    if kind.startswith("condensed"):
+    if with_start := kind.endswith("start"):
+        varying = {"rho": np.geomspace(0.1, 10.0, 10), "alpha": np.full(10, 1.6)}
+        solver = ls.Solver(family, ls.Schedule(varying, {"rho": 1.0, "alpha": 1.6}), algorithm=Condensed())
+    elif kind.startswith("condensed"):
         solver = ls.Solver(family, algorithm=Condensed(), rho=1e-3 if ladder else 1.0, alpha=1.6, ladder=ladder)
     elif ladder:
         solver = ls.Solver(family, rho_ineq=1e-3, ladder=True)
     else:
         solver = ls.Solver(family, (conic(kind) if kind == "second_order" else qp())[0].schedule)
+    if with_start:
+        rows = int((~(family.host.kinds.equality | family.host.kinds.is_free)).sum())
+        bounds = np.full(size, 2.0)
+        solver.start = LearnedStart(rng.normal(size=(rows, size)), np.zeros(rows), np.ones(rows), -bounds, bounds)
     solver.seen = Seen.of(solver.family.encode(rng.normal(size=(20, size))))
     instances = [rng.normal(size=size), np.zeros(size), 0.1 * np.ones(size), 30 * rng.normal(size=size)]
     steps = 60 if ladder else 25
     program = counting(ls.generate_c(solver, tmp_path / "c", prefix="mpc"), instances, steps, compiler, options)
     counts = [count(program, str(k)) for k in range(len(instances))]
-    # The ladder takes logarithms, which are the C library's.
-    assert max(counts) - min(counts) <= (1e-3 * min(counts) if ladder else 0), counts
+    # The ladder takes logarithms, which are the C library's, and a start clips the parameter to what training saw.
+    apart = 1e-3 if ladder else 1e-4 if with_start else 0
+    assert max(counts) - min(counts) <= apart * min(counts), counts
     assert count(program, "0", "more") > counts[0]
     ended = [solver.solve(x, steps=steps) for x in instances]
     assert {s.outside for s in ended} == {True, False}
@@ -427,6 +440,34 @@ def test_what_is_built_is_what_was_checked(export, tmp_path):
     script.chmod(0o755)
     program = Export.open(folder).build(compiler=str(script))
     assert run(program, PARAMETERS[0], tmp_path)[0] == ls.Status.SOLVED
+
+
+@pytest.mark.parametrize("wrap", [(), ("rust",)])
+def test_links_lead_nowhere(export, tmp_path, wrap):
+    """A manifest that names rust/Cargo.toml, and a folder rust/ that is another one."""
+    folder, other = shutil.copytree(export.folder, tmp_path / "mpc"), tmp_path / "other"
+    other.mkdir()
+    (other / "Cargo.toml").write_text("mine")
+    (folder / "rust").symlink_to(other)
+    if not wrap:
+        document = json.loads((folder / "manifest.json").read_text())
+        document["hashes"]["rust/Cargo.toml"] = "0" * 64
+        (folder / "manifest.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="rust is a link"):
+        ls.generate_c(qp()[0], folder, prefix="mpc", wrap=wrap, overwrite=True)
+    assert {path.name: path.read_text() for path in other.iterdir()} == {"Cargo.toml": "mine"}
+    assert (folder / "mpc.c").is_file()
+
+
+@needs("gcc")
+def test_a_program_takes_the_place_of_a_link(export, tmp_path):
+    folder, precious = shutil.copytree(export.folder, tmp_path / "mpc"), tmp_path / "precious"
+    precious.write_text("mine")
+    (folder / "mpc_example").symlink_to(precious)
+    program = Export.open(folder).build()
+    assert precious.read_text() == "mine"
+    assert not program.is_symlink()
+    assert os.access(program, os.X_OK)
 
 
 def test_a_map_without_entries_has_no_function(tmp_path):

@@ -15,8 +15,11 @@ import scipy.sparse as sp
 import longstep as ls
 from longstep._util import storage
 from longstep.algorithms.condensed import Condensed
+from longstep.cli.info import _describe_training, _pick_training
 from longstep.data.dataset import Split
+from longstep.engine.start import LearnedStart
 from longstep.errors import CertificateError, FileFormatError
+from longstep.evaluation.evaluate import trained_instances
 from longstep.export_c import Export
 from longstep.families.parameter_range import Seen
 
@@ -313,9 +316,13 @@ def inputs(rng: np.random.Generator, folder: Path) -> str:
 
 @functools.cache
 def sealed(folder: str) -> bytes:
-    solver = small(True)
+    solver = ls.Solver(small(True).family, algorithm=Condensed(), finish=3)
     solver.seen = Seen.of(solver.family.encode(np.random.default_rng(0).normal(size=(9, 2))))
-    solver.record = {"instance_hashes": ["a"], "constant": {}}
+    solver.start = LearnedStart(-np.eye(2), np.zeros(2), np.ones(2), -np.ones(2), np.ones(2))
+    solver.record = {
+        "instance_hashes": ["a", "b"], "constant": {"rho": 0.1}, "proximal": 1e-4, "finish": 3, "start": "parameter",
+        "kept": "the learned schedule", "instances": 2, "seconds": 1.5, "seed": 0, "versions": {"longstep": "0.1.0"},
+    }  # fmt: skip
     path = Path(folder) / "solver.longstep"
     solver.save(path)
     return path.read_bytes()
@@ -348,7 +355,10 @@ def solver_files(rng: np.random.Generator, folder: Path) -> str:
     else:
         arrays, metadata = storage.read(path, "solver", 1)
         if kind == 1:
-            metadata = odd_json(rng, metadata)
+            if rng.random() < 0.5:
+                metadata["training"] = odd_json(rng, metadata["training"])
+            else:
+                metadata = odd_json(rng, metadata)
             metadata = metadata if isinstance(metadata, dict) else {}
         else:
             name = list(arrays)[int(rng.integers(len(arrays)))]
@@ -366,6 +376,10 @@ def solver_files(rng: np.random.Generator, folder: Path) -> str:
         require(isinstance(error, FileFormatError) or no_family, f"{type(error).__name__}: {error}")
         return "refused"
     loaded.solve(np.zeros(2), max_iter=20)
+    trained_instances(loaded, Split("test", loaded.family, np.zeros((3, 2)), None))
+    if loaded.record is not None:
+        _describe_training(_pick_training(loaded.record))
+        ls.Solver(loaded.family, algorithm=loaded.algorithm, **loaded.record.get("constant", {}))
     return "loaded"
 
 

@@ -16,6 +16,11 @@ def require_jax(dtype: DTypeLike) -> None:
     Refused in a child that was forked from one that did, and in float64 where JAX would round it to float32.
     """
     require_float64(dtype)
+    require_threads()
+
+
+def require_threads() -> None:
+    """Note that this process computes with JAX; refused in a child that was forked from one that did."""
     own = os.getpid()
     if own in _used_in:
         return
@@ -23,6 +28,6 @@ def require_jax(dtype: DTypeLike) -> None:
         raise RuntimeError(
             "this process was forked from one in which longstep had used JAX, whose threads a fork leaves behind: it "
             "would hang. Start processes with multiprocessing.get_context('spawn') or 'forkserver' and load the solver "
-            "in the child, or use solver.compile(), whose C code works here"
+            "in the child, or call solver.compile() before the fork: its C code works here"
         )
     _used_in.add(own)

@@ -35,6 +35,7 @@ from .document import (
     read_text,
     read_texts,
     read_whole,
+    refusing,
 )
 from .rates import says_the_same, state_convergence
 from .sample import BoundMethod, required_samples
@@ -182,17 +183,18 @@ class Certificate(Document):
             level = 0.975
         if metric is None:
             metric = self.metric
-        found = certify(
-            method,
-            validation,
-            iterations,
-            tolerances,
-            level=level,
-            confidence=self.confidence,
-            bound=self.bound,
-            metric=metric,
-            progress=progress,
-        )
+        with refusing("the certificate"):
+            found = certify(
+                method,
+                validation,
+                iterations,
+                tolerances,
+                level=level,
+                confidence=self.confidence,
+                bound=self.bound,
+                metric=metric,
+                progress=progress,
+            )
         if changed := [k for k, v in self.versions.items() if found.versions.get(k) != v]:
             text = ", ".join(f"{k} {self.versions[k]} (now {found.versions.get(k)})" for k in changed)
             warnings.warn(f"the certificate was made with {text}: everything was computed again", stacklevel=2)

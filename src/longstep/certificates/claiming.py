@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..data.dataset import Split
+from ..engine.budget import MOST_STEPS
 from ..engine.finisher import finishes_by_sets
 from ..evaluation.evaluate import trained_instances
 from ..evaluation.method import Method
@@ -25,12 +26,14 @@ _REFUSED = {
 
 
 def check_counts(iterations: "int | Iterable[int]") -> list[int]:
-    """Return the iteration counts as a list; refuse none, negative ones and repetitions."""
+    """Return the iteration counts as a list; refuse none, negative ones, absurd ones and repetitions."""
     if isinstance(iterations, int | np.integer):
         iterations = [int(iterations)]
     counts = [int(k) for k in iterations]
-    if not counts or min(counts) < 0 or len(set(counts)) < len(counts):
-        raise CertificateError(f"iterations must be one or several different numbers ≥ 0, got {iterations}")
+    if not counts or min(counts) < 0 or max(counts) > MOST_STEPS or len(set(counts)) < len(counts):
+        raise CertificateError(
+            f"iterations must be one or several different numbers from 0 to {MOST_STEPS:,}, got {iterations}"
+        )
     return counts
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .document import read_number, read_optional, read_whole
+from .document import read_number, read_optional, read_steps, read_whole
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Claim:
         """Return the claim of plain data, in which a tolerance of ∞ is None."""
         tolerance = read_optional(fields["tolerance"], read_number)
         return Claim(
-            iterations=read_whole(fields["iterations"]),
+            iterations=read_steps(fields["iterations"]),
             tolerance=math.inf if tolerance is None else tolerance,
             success=read_number(fields["success"], 0, 1),
             violations=read_whole(fields["violations"]),
@@ -48,7 +48,7 @@ class ExactClaim:
         """Return the claim of plain data, in which changes of ∞ are None."""
         changes = read_optional(fields["changes"], read_whole)
         return ExactClaim(
-            steps=read_whole(fields["steps"]),
+            steps=read_steps(fields["steps"]),
             changes=math.inf if changes is None else changes,
             success=read_number(fields["success"], 0, 1),
             violations=read_whole(fields["violations"]),

@@ -3,13 +3,15 @@
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
 from .._util import storage
 from .._util.hashing import content_hash
 from .._util.plain import Json
+from ..engine.budget import MOST_STEPS
 from ..errors import CertificateError
 
 _VERSION = 1
@@ -37,11 +39,16 @@ def read_object(value: object) -> Mapping[str, object]:
     return value
 
 
-def read_whole(value: object) -> int:
-    """Return a whole number, or raise a TypeError."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a whole number")
+def read_whole(value: object, low: int = -(2**63), high: int = 2**63) -> int:
+    """Return a whole number in [low, high], or raise a TypeError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise TypeError(f"{value!r} is not a whole number of a size that it may have")
     return value
+
+
+def read_steps(value: object) -> int:
+    """Return a number of steps that can be taken, or raise a TypeError."""
+    return read_whole(value, 0, MOST_STEPS)
 
 
 def read_number(value: object, low: float = -math.inf, high: float = math.inf) -> float:
@@ -65,6 +72,17 @@ def read_texts(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is not a table of texts")
     return {read_text(name): read_text(each) for name, each in value.items()}
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn whatever cannot be computed of what a document says into a refusal of the document."""
+    try:
+        yield
+    except CertificateError:
+        raise
+    except (ArithmeticError, MemoryError, ValueError) as error:
+        raise CertificateError(f"what {what} says cannot be computed again: {error}") from error
 
 
 class Document(ABC):

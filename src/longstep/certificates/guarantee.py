@@ -10,6 +10,7 @@ from typing_extensions import override
 from .._util.plain import Json
 from .._util.text import above
 from .._util.versions import versions
+from ..engine.budget import MOST_STEPS
 from ..families.composite import Composite
 from ..families.smooth import Differentiable, Quadratic
 from ..solver import Solver
@@ -20,9 +21,10 @@ from .document import (
     read_number,
     read_object,
     read_optional,
+    read_steps,
     read_text,
     read_texts,
-    read_whole,
+    refusing,
 )
 from .gradient_steps import is_gradient_schedule
 from .performance import worst_case
@@ -92,7 +94,7 @@ class Guarantee(Document):
         words = {name: read_text(statement[name]) for name in ("sentence", "condition", "theorem")}
         return cls(
             convergence=SteadyStateStatement(holds=bool(statement["holds"]), **words),
-            iterations=tuple(map(read_whole, read_list(fields["iterations"]))),
+            iterations=tuple(map(read_steps, read_list(fields["iterations"]))),
             rates=tuple(map(read_number, read_list(fields["rates"]))),
             unguarded=tuple(map(read_number, read_list(fields["unguarded"]))),
             worst=tuple(map(read_number, read_list(fields["worst"]))),
@@ -111,7 +113,8 @@ class Guarantee(Document):
                 f"the guarantee was made for another solver ({self.method}): family, algorithm, schedule or safeguard "
                 "differ from those of the one given"
             )
-        found = guarantee(solver, self.iterations, worst_cases=bool(self.worst))
+        with refusing("the guarantee"):
+            found = guarantee(solver, self.iterations, worst_cases=bool(self.worst))
         if not _agree(self.convergence, found.convergence):
             raise CertificateError(f"it says: {self.convergence}\nfound was: {found.convergence}")
         for name, tolerance in (("rates", 1e-9), ("unguarded", 1e-9), ("worst", 1e-3)):
@@ -146,8 +149,8 @@ def guarantee(solver: Solver, iterations: "int | Iterable[int]" = (), *, worst_c
     if isinstance(iterations, int | np.integer):
         iterations = [int(iterations)]
     counts = tuple(int(k) for k in iterations)
-    if any(k < 1 for k in counts):
-        raise CertificateError(f"iterations must be positive, got {counts}")
+    if any(not 1 <= k <= MOST_STEPS for k in counts):
+        raise CertificateError(f"iterations must be positive and at most {MOST_STEPS:,}, got {counts}")
     algorithm = solver.algorithm
     family = solver.family
     schedule = solver.schedule

@@ -166,11 +166,12 @@ def _describe_training(training: Mapping[str, Any] | None) -> list[str]:
     instances = ""
     if "instances" in training:
         instances = f"from {training['instances']} instances, "
-    versions = ", ".join(f"{name} {version}" for name, version in training["versions"].items())
-    return [
-        f"training: {training['kept']}; {instances}{training['seconds']:.1f} s, seed {training['seed']}",
-        f"made with {versions}",
-    ]
+    if "kept" not in training or "seconds" not in training:
+        return ["training: its record says no more"]
+    lines = [f"training: {training['kept']}; {instances}{training['seconds']:.1f} s, seed {training.get('seed', '?')}"]
+    if "versions" in training:
+        lines.append("made with " + ", ".join(f"{name} {version}" for name, version in training["versions"].items()))
+    return lines
 
 
 def _describe_seen(facts: Facts, most: int = 8) -> list[str]:

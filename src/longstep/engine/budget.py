@@ -3,6 +3,8 @@
 import math
 import time
 
+from ..linalg.real import real_number
+
 MOST_STEPS = 1_000_000_000
 
 
@@ -15,7 +17,8 @@ class Budget:
         if steps is not None and time_limit is not None:
             raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
         self.fixed = steps is not None
-        self.max_iter = int(max_iter if steps is None else steps)
+        most = max_iter if steps is None else steps
+        self.max_iter = most if type(most) is int else int(real_number("the number of steps", most))
         if not 0 <= self.max_iter <= MOST_STEPS:
             raise ValueError(f"the number of steps must not be negative or over {MOST_STEPS:,}, got {self.max_iter}")
 
@@ -26,7 +29,7 @@ class Clock:
     __slots__ = ("begin", "deadline", "limit")
 
     def __init__(self, limit: float | None):
-        if limit is not None and not limit > 0:
+        if limit is not None and not real_number("time_limit", limit) > 0:
             raise ValueError(f"time_limit must be positive seconds or None, got {limit}")
         self.begin = time.perf_counter()
         self.limit = limit
@@ -48,6 +51,9 @@ class Clock:
 
 def check_tolerances(eps_abs: float, eps_rel: float, eps_infeasible: float, check_every: int) -> None:
     """Refuse what no solve can be held to."""
+    for name, value in (("eps_abs", eps_abs), ("eps_rel", eps_rel), ("eps_infeasible", eps_infeasible)):
+        real_number(name, value)
+    real_number("check_every", check_every)
     if not (0 <= eps_abs < math.inf and 0 <= eps_rel < math.inf):
         raise ValueError(f"eps_abs and eps_rel must be finite and not negative, got {eps_abs} and {eps_rel}")
     if not 1 <= check_every <= MOST_STEPS:

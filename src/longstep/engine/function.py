@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._util.processes import require_threads
 from ..families.base import Encoded, Family, Parameters
 from ..families.names import Layout
 from ..families.point import Point
@@ -84,12 +85,14 @@ class Function:
 
     def __call__(self, parameter: Parameters = None, **named: Any) -> TracedSolution:
         """Solve one instance, given by its parameter, by a dict of named values or of its data, or by keywords."""
+        require_threads()
         if parameter is not None and named:
             raise TypeError(f"give the parameter or its values by name ({', '.join(named)}), not both")
         return self._evaluate(self.family.trace(named if parameter is None else parameter))
 
     def attach(self, parameter: Parameters, solution: TracedSolution) -> TracedSolution:
         """Return a solution of this parameter again, with its derivatives and without solving."""
+        require_threads()
         end = TracedEnd(
             Point(solution.x, solution.y, solution.s),
             solution.primal_residual,

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from typing_extensions import override
 
+from .._util import memory
 from .._util.hashing import content_hash
 from .._util.plain import Json, make_plain
 from .._util.progress import Bar
@@ -204,10 +205,13 @@ def evaluate(
     if metric is None:
         metric = default_metric(split)
     label, measure, function = resolve_metric(metric, split)
+    width = -(-count // -(-count // chunk))
+    # Three residuals and an objective for every instance of a chunk, at every iterate.
+    need = 32 * (iterations + 1) * width
+    memory.require(need, f"an evaluation of {width} instances over {iterations} iterations", "Take fewer iterations")
     # Iterations on the leading axis: statistics take one after the other.
     values = _allocate((iterations + 1, count))
     safe = np.zeros(count, bool)
-    width = -(-count // -(-count // chunk))
     with Bar(f"evaluating {name or method.name}", count, progress) as advance:
         for begin in range(0, count, width):
             # Chunks of one width: the last is padded with its last instance, so that nothing is compiled twice.

@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from typing_extensions import Unpack, override
 
 from .._util.hashing import content_hash
+from .._util.processes import require_threads
 from ..algorithms.base import Algorithm
 from ..engine.budget import Budget, Clock, check_tolerances
 from ..engine.history import History
@@ -74,6 +75,7 @@ class CompiledSolver:
     """
 
     def __init__(self, solver: Compilable, precision: str, method: str, cache: "str | Path | bool"):
+        require_threads()
         self.solver = solver
         self.precision = precision
         self.code: Code = write_code(solver, "longstep", precision, method, loaded=True)
@@ -128,6 +130,7 @@ class CompiledSolver:
 
         Measured in float64 from the points themselves; every k is a solve of its own.
         """
+        require_threads()
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         solutions = [self.solve_batch(parameters, warm_start=warm_start, steps=k) for k in range(count + 1)]

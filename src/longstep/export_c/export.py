@@ -3,9 +3,8 @@
 import hashlib
 import json
 import os
-import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypedDict
@@ -88,7 +87,10 @@ class Export:
             for name in _list_sources(self.prefix):
                 (Path(scratch) / name).write_bytes(contents[name])
             run_compiler([*command, "-std=c99", *options, *sources, "-lm", "-o", program.name], Path(scratch))
-            shutil.copy(Path(scratch) / program.name, program)
+            # By a rename: what the name may be a link to is left alone.
+            storage.write_bytes(program, (Path(scratch) / program.name).read_bytes())
+        mode = program.stat().st_mode
+        program.chmod(mode | (mode & 0o444) >> 2)  # whoever may read it may run it
         return program
 
 
@@ -130,9 +132,10 @@ def generate_c(
     files |= write_wrappers(code, wrap, __version__)
     hashes = {name: _hash_bytes(text.encode()) for name, text in files.items()}
     fields = _describe_code(code)
-    if folder.is_dir() and os.listdir(folder):
-        for name in _read_manifest(folder)[1]:
-            (folder / name).unlink(missing_ok=True)  # names of an export's files, and no others
+    old = _read_manifest(folder)[1] if folder.is_dir() and os.listdir(folder) else {}
+    _refuse_links(folder, (*old, *files, _MANIFEST))
+    for name in old:
+        (folder / name).unlink(missing_ok=True)  # names of an export's files, and no others
     for name, text in files.items():
         storage.write_bytes(folder / name, text.encode())
     document = {"longstep": "c", "version": _VERSION, "made_by": f"longstep {__version__}"}
@@ -166,6 +169,14 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
     _read_manifest(folder)
     if not overwrite:
         raise ValueError(f"{folder} has an export already; overwrite=True (--overwrite) replaces it")
+
+
+def _refuse_links(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a folder in which one of these files, or a subfolder on the way to it, is a link to somewhere else."""
+    for name in names:
+        for part in (Path(name), *Path(name).parents[:-1]):
+            if (folder / part).is_symlink():
+                raise FileFormatError(f"{folder / part} is a link, which longstep did not make; choose another folder")
 
 
 def _read_manifest(folder: Path) -> tuple[_Fields, dict[str, str]]:

@@ -191,7 +191,7 @@ class Slot:
         for value, part in zip(given, self.start_parts, strict=True):
             if value is None:
                 part[:] = 0
-            elif isinstance(value, np.ndarray) and value.shape == part.shape and value.dtype.kind == "f":
+            elif type(value) is np.ndarray and value.shape == part.shape and value.dtype.kind == "f":
                 part[:] = value
             else:
                 return None

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from .._util.hashing import content_hash
-from .._util.precision import require_float64
+from .._util.processes import require_jax
 from ..linalg.real import check_real, plain_array, real_array
 from .affine import Affine
 from .names import Layout
@@ -223,7 +223,7 @@ def resolve_dtype(dtype: DTypeLike) -> np.dtype:
     resolved: np.dtype = np.dtype(dtype)
     if resolved.name not in ("float32", "float64"):
         raise ValueError(f"dtype must be float32 or float64, got {resolved}")
-    require_float64(resolved)
+    require_jax(resolved)
     return resolved
 
 
@@ -301,11 +301,12 @@ def check_square(name: str, matrix: sp.csr_array) -> None:
         raise ValueError(f"{name} must be square, with at least one row, got shape {matrix.shape}")
     if not np.isfinite(matrix.data).all():
         raise ValueError(f"{name} has NaN or infinite entries")
-    asymmetry = abs(matrix - matrix.T)
-    size = max(float(abs(matrix).max()) if matrix.nnz else 0.0, 1e-300)
-    if asymmetry.nnz and asymmetry.max() > 1e-9 * size:
+    given = matrix.toarray() if is_dense(matrix) else matrix
+    asymmetry = float(abs(given - given.T).max())
+    size = max(float(abs(given).max()) if matrix.nnz else 0.0, 1e-300)
+    if asymmetry > 1e-9 * size:
         raise ValueError(
-            f"{name} must be symmetric, but it differs from its transpose by up to {asymmetry.max():.2e}. "
+            f"{name} must be symmetric, but it differs from its transpose by up to {asymmetry:.2e}. "
             f"A triangle alone is not enough: pass the full matrix, or ({name} + {name}.T)/2 if only the "
             "symmetric part is meant"
         )
@@ -331,8 +332,13 @@ def check_convex(name: str, matrix: sp.csr_array) -> None:
         )
 
 
+def is_dense(matrix: sp.csr_array | sp.csc_array) -> bool:
+    """Whether arithmetic with it is faster as an array."""
+    return matrix.nnz > 0.1 * matrix.shape[0] * matrix.shape[1]
+
+
 def _is_definite(matrix: sp.csc_array) -> bool:
-    if matrix.nnz <= 0.1 * matrix.shape[0] ** 2:
+    if not is_dense(matrix):
         try:
             import qdldl
         except ImportError:  # where little but JAX is installed

@@ -10,11 +10,23 @@ from jaxtyping import Array
 from typing_extensions import override
 
 from .._util.memory import require
+from .._util.progress import say
+from .._util.text import duration
 from ..linalg.matrix import ArrayLike2D, to_csr
 from ..linalg.systems import may_be_sparse
 from .affine import WorkingMap
-from .base import Encoded, InstanceT, NamedFamily, Parameters, check_convex, check_linear, check_square, is_named
-from .equilibration import Matrices
+from .base import (
+    Encoded,
+    InstanceT,
+    NamedFamily,
+    Parameters,
+    check_convex,
+    check_linear,
+    check_square,
+    is_dense,
+    is_named,
+)
+from .equilibration import Matrices, is_one_to_one
 from .names import Layout
 from .traced import trace_data, trace_vector
 
@@ -106,6 +118,26 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
         return self.mapped is not None and not is_named(parameters)
 
 
+# Operations a second of two ordinary cores in factorizations, entries in what goes over all of them, and how many times
+# that is done.
+_SPEED = 6e10
+_ENTRIES = 2e8
+_PASSES = 100
+# What the eigenvalues and eigenvectors of a matrix take, in operations for every cubed unknown, and its factor.
+_EIGEN = 25
+_FACTOR = 1 / 3
+# Work that takes longer is told beforehand.
+_LONG_SECONDS = 10.0
+
+
+def _estimate(P: sp.csr_array, A: sp.csr_array) -> float:
+    """Return how many seconds the check of P and the equilibration take, about."""
+    seconds = _PASSES * (P.nnz + A.nnz) / _ENTRIES
+    if is_dense(P) and P.shape[0] > 1:
+        seconds += (_EIGEN if is_one_to_one(A) else _FACTOR) * P.shape[0] ** 3 / _SPEED
+    return seconds
+
+
 def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array, sp.csr_array]:
     """P and A as float64 CSR; bad shapes, NaN and indefinite P are refused."""
     rows = to_csr(A)
@@ -115,5 +147,8 @@ def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array,
     n = square.shape[0]
     if not may_be_sparse(n, square.nnz + rows.nnz):
         require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
+    seconds = _estimate(square, rows)
+    if seconds > _LONG_SECONDS:
+        say(f"longstep checks and scales a family with {n} unknowns, which takes {duration(seconds)}")
     check_convex("P", square)
     return square, rows

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..linalg.matrix import Matrix, make_host_matrix, make_matrix, to_csr
 from ..linalg.systems import Quasidefinite, Spectrum, augment
-from .base import is_diagonal
+from .base import is_dense, is_diagonal
 
 _SMALLEST = 1e-4
 _LARGEST = 1e4
@@ -49,20 +49,19 @@ def ruiz(
     d = np.ones(n)
     e = np.ones(m)
     c = 1.0
-    P = abs(P.tocsc())
-    A = abs(A.tocsc())
+    P, A = (_take_magnitudes(M) for M in (P, A))
     q = None if cost is None else np.abs(cost).astype(float)
     for _ in range(iterations):
         column = np.maximum(_column_max(P), _column_max(A))
-        row = _column_max(sp.csc_array(A.T))
+        row = _column_max(A.T)
         if m:
             shared = np.zeros(int(blocks.max()) + 1)
             np.maximum.at(shared, blocks, row)
             row = shared[blocks]
         step_d = 1 / np.sqrt(_limit(column))
         step_e = 1 / np.sqrt(_limit(row))
-        P = sp.csc_array(sp.diags_array(step_d) @ P @ sp.diags_array(step_d))
-        A = sp.csc_array(sp.diags_array(step_e) @ A @ sp.diags_array(step_d))
+        P = _scale(P, step_d, step_d)
+        A = _scale(A, step_e, step_d)
         d = d * step_d
         e = e * step_e
         if q is not None:
@@ -75,10 +74,24 @@ def ruiz(
     return d, e, c
 
 
-def _column_max(M: sp.csc_array) -> np.ndarray:
-    if 0 in M.shape or M.nnz == 0:
-        return np.zeros(M.shape[1])
-    return np.asarray(M.max(axis=0).todense()).ravel()
+def _take_magnitudes(M: sp.csr_array) -> np.ndarray | sp.csc_array:
+    """Return |M|, as an array where products with an array are faster."""
+    return np.abs(M.toarray()) if is_dense(M) else sp.csc_array(abs(M.tocsc()))
+
+
+def _scale(M: np.ndarray | sp.csc_array, rows: np.ndarray, columns: np.ndarray) -> np.ndarray | sp.csc_array:
+    if isinstance(M, np.ndarray):
+        return rows[:, None] * M * columns
+    return sp.csc_array(sp.diags_array(rows) @ M @ sp.diags_array(columns))
+
+
+def _column_max(M: np.ndarray | sp.sparray) -> np.ndarray:
+    if isinstance(M, np.ndarray):
+        return M.max(axis=0, initial=0.0)
+    columns = sp.csc_array(M)
+    if 0 in columns.shape or columns.nnz == 0:
+        return np.zeros(columns.shape[1])
+    return np.asarray(columns.max(axis=0).todense()).ravel()
 
 
 class Matrices(eqx.Module):
@@ -116,7 +129,7 @@ class Equilibrated:
         self.c = 1.0
         if equilibrate:
             self.d, self.e, self.c = ruiz(P, A, blocks, cost)
-            if _one_to_one(A) and np.unique(blocks).size == m:
+            if is_one_to_one(A) and np.unique(blocks).size == m:
                 # Where the scaling of rows of their own converges to: then A'A = I, which training makes use of.
                 self.e = 1.0 / np.abs(A.data * self.d[A.indices])
         D = sp.diags_array(self.d)
@@ -131,7 +144,7 @@ class Equilibrated:
         A = sp.csr_array(self.A[rows])
         F = None if free is None or not free.size else self.A[free]
         diagonal = _gram_is_diagonal(self.P, self.A)
-        orthogonal = _one_to_one(A) and bool(np.allclose(np.abs(A.data), 1.0, rtol=1e-14))
+        orthogonal = is_one_to_one(A) and bool(np.allclose(np.abs(A.data), 1.0, rtol=1e-14))
         augmented = None if diagonal else augment(self.P, A if F is None else sp.csr_array(sp.vstack([A, F])))
         make = make_matrix if augmented is None else make_host_matrix
         spectrum = None
@@ -153,7 +166,7 @@ class Equilibrated:
         )
 
 
-def _one_to_one(A: sp.csr_array) -> bool:
+def is_one_to_one(A: sp.csr_array) -> bool:
     """Whether A has one entry in every row and column: bounds on all unknowns, and nothing else."""
     m, n = A.shape
     return m == n == A.nnz and bool((np.diff(A.indptr) == 1).all()) and np.unique(A.indices).size == n

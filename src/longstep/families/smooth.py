@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, make_matrix, to_csr
-from ..linalg.real import plain_array
+from ..linalg.real import plain_array, real_number
 from ..linalg.systems import Spectrum
 from .affine import Affine, WorkingMap, working_map
 from .base import (
@@ -127,9 +127,9 @@ class Smooth(Differentiable[SmoothInstance]):
         self.function = objective
         self.gradient_given = gradient
         self.gradient_function = jax.grad(objective) if gradient is None else gradient
-        self.lipschitz = float(lipschitz)
-        self.strong_convexity = float(strong_convexity)
-        self.lower_bound = None if lower_bound is None else float(lower_bound)
+        self.lipschitz = real_number("lipschitz", lipschitz)
+        self.strong_convexity = real_number("strong_convexity", strong_convexity)
+        self.lower_bound = None if lower_bound is None else real_number("lower_bound", lower_bound)
         if not 0 < self.lipschitz < np.inf:
             raise ValueError(f"lipschitz must be positive and finite, got {lipschitz}")
         if not 0 <= self.strong_convexity <= self.lipschitz:
@@ -279,7 +279,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         # Rounding leaves eigenvalues of either sign around zero; below it there is no strong convexity to speak of.
         smallest = float(eigenvalues[0])
         self.strong_convexity = smallest if smallest > 1e-12 * self.lipschitz else 0.0
-        self.lower_bound = None if lower_bound is None else float(lower_bound)
+        self.lower_bound = None if lower_bound is None else real_number("lower_bound", lower_bound)
         if parameter is not None:
             parameter.check(self.sizes)
         self.parameter = parameter

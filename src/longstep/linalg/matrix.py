@@ -26,7 +26,7 @@ AnyArray: TypeAlias = Array | np.ndarray
 # A gathered entry costs about as much as this many dense ones (measured on batches of 100–1000 columns).
 _GATHER_COST = 6
 # Rows with more entries than this go to a dense block: the gathers are unrolled, so the code grows with them.
-_MAX_GATHERS = 16
+LONGEST = 16
 # Up to so many entries a matrix is dense: its products take a microsecond, and gathers a second to compile.
 _SMALL = 20_000
 
@@ -263,14 +263,14 @@ def _rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
     """The gather table of a matrix and its cost in dense multiplications per column."""
     m, n = matrix.shape
     counts = np.diff(matrix.indptr)
-    long = np.flatnonzero(counts > _MAX_GATHERS)
-    short = np.where(counts > _MAX_GATHERS, 0, counts)
+    long = np.flatnonzero(counts > LONGEST)
+    short = np.where(counts > LONGEST, 0, counts)
     k = int(short.max(initial=0))
     index = np.zeros((k, m), np.int32)
     value = np.zeros((k, m))
     row = np.repeat(np.arange(m), counts)
     slot = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], counts)
-    keep = counts[row] <= _MAX_GATHERS
+    keep = counts[row] <= LONGEST
     index[slot[keep], row[keep]] = matrix.indices[keep]
     value[slot[keep], row[keep]] = matrix.data[keep]
     table = _Rows(

@@ -12,7 +12,8 @@ def plain_array(name: str, value: object) -> np.ndarray:
     """`value` as an array of real numbers in its own type: no complex numbers, dates, masks, texts or ragged lists."""
     if isinstance(value, np.ma.MaskedArray) and (mask := np.ma.getmaskarray(value)).any():
         where = ", ".join(str(int(i)) for i in np.argwhere(mask)[0])
-        raise ValueError(f"{name} is masked at entry {where}: fill in a number, or leave the instance out")
+        at = f" at entry {where}" if where else ""
+        raise ValueError(f"{name} is masked{at}: fill in a number, or leave the instance out")
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -28,6 +29,16 @@ def plain_array(name: str, value: object) -> np.ndarray:
 def real_array(name: str, value: object) -> np.ndarray:
     """`value` as float64, refused as `plain_array` does."""
     return plain_array(name, value).astype(np.float64, copy=False)
+
+
+def real_number(name: str, value: object) -> float:
+    """`value` as one number, refused as `plain_array` does."""
+    if isinstance(value, int | float):
+        return float(value)
+    array = real_array(name, value)
+    if array.size != 1:
+        raise ValueError(f"{name} must be one number, got an array of shape {array.shape}")
+    return float(array.item())
 
 
 def check_real(name: str, tree: object) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import override
 
+from ..linalg.real import real_array, real_number
 from .domain import Hyperparameter
 
 
@@ -46,8 +47,8 @@ class Schedule:
         metric: ArrayLike | None = None,
         fallback: Mapping[str, float] | None = None,
     ):
-        self._steady = {name: float(value) for name, value in steady.items()}
-        self._varying = {name: np.array(values, np.float64, ndmin=0) for name, values in varying.items()}
+        self._steady = {name: real_number(name, value) for name, value in steady.items()}
+        self._varying = {name: np.array(real_array(name, values)) for name, values in varying.items()}
         self.warm = bool(warm)
         if not self._steady and self._varying:
             raise ValueError("a schedule needs a steady state, for example Schedule({'step': [0.5]}, {'step': 0.1})")
@@ -64,12 +65,16 @@ class Schedule:
         self._varying = {name: self._varying[name] for name in self._steady}
         for values in self._varying.values():
             values.flags.writeable = False
-        self.metric: np.ndarray | None = None if metric is None else np.array(metric, np.float64)
+        self.metric: np.ndarray | None = None if metric is None else np.array(real_array("the metric", metric))
         if self.metric is not None:
             if self.metric.ndim != 1 or not (np.isfinite(self.metric) & (self.metric > 0)).all():
                 raise ValueError("the metric must be a vector of positive, finite numbers")
             self.metric.flags.writeable = False
-        self.fallback = None if fallback is None else {name: float(fallback[name]) for name in self._steady}
+        self.fallback = (
+            None
+            if fallback is None
+            else {name: real_number(f"the fallback of {name}", fallback[name]) for name in self._steady}
+        )
         H = len(self)
         self.blocks = ((H,) if H else ()) if blocks is None else tuple(int(b) for b in blocks)
         if sum(self.blocks) != H or any(b < 1 for b in self.blocks):

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..families.base import Family
+from ..linalg.real import real_number
 from ..schedules.domain import Hyperparameter
 from ..schedules.lengths import block_lengths
 from .losses import Loss, resolve_loss
@@ -149,7 +150,7 @@ def check_fixed(hyperparameters: tuple[Hyperparameter, ...], fixed: Mapping[str,
     for name, value in fixed.items():
         if name not in known:
             raise ValueError(f"there is no hyperparameter {name!r} to fix; there are {', '.join(known)}")
-        if not known[name].steady.contains(value):
+        if not known[name].steady.contains(real_number(name, value)):
             raise ValueError(f"{name} = {value} cannot be held: it must lie in {known[name].steady.describe()}")
     return {name: float(value) for name, value in fixed.items()}
 

@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from .._util import storage
+from .._util.processes import require_jax
 from .._util.programs import make_room
 from .._util.threads import one_blas_thread
 from ..algorithms.base import Algorithm
@@ -91,6 +92,7 @@ def train(
     >>> np.sort(1 / trained.schedule.step).round(6)  # three steps solve a problem with three eigenvalues
     array([ 1.,  2., 10.])
     """
+    require_jax(family.dtype)
     make_room()
     forms = _list_algorithms(family, algorithm)
     recipe = choose_recipe(family) if recipe is None else recipe

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ...families.smooth import Quadratic
+from ...linalg.real import real_array
 
 EPS = float(np.finfo(np.float64).eps)
 # Eigenvalues at or below this fraction of the largest are rounding: their directions have no curvature.
@@ -26,8 +27,8 @@ class Gaussian:
     covariance: np.ndarray
 
     def __post_init__(self):
-        mean = np.array(self.mean, np.float64)
-        covariance = np.array(self.covariance, np.float64)
+        mean = np.array(real_array("the mean", self.mean))
+        covariance = np.array(real_array("the covariance", self.covariance))
         if mean.ndim != 1 or covariance.shape != (mean.size, mean.size):
             raise ValueError(
                 f"a Gaussian needs a mean (d,) and a covariance (d, d), got {mean.shape} and {covariance.shape}"
