@@ -307,6 +307,7 @@ def test_a_forked_process_says_that_it_would_hang():
         "if child := os.fork():\n    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         "if sys.argv[1] == 'early':\n    assert make().solve({'q': [-0.5]}).solved\n    os._exit(0)\n"
         "assert compiled.solve({'q': [-0.5]}).solved\n"
+        "assert compiled.solve_batch({'q': [[-0.5]] * 9}, threads=3).solved.all()\n"
         "for call in (make, lambda: solver.solve({'q': [1.0]}), lambda: solver.solve_batch({'q': [[1.0]]})):\n"
         "    try: call()\n    except RuntimeError as error: assert 'forked' in str(error)\n    else: os._exit(1)\n"
         "os._exit(0)\n"
