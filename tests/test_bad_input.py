@@ -384,7 +384,7 @@ def test_a_forked_process_says_that_it_would_hang():
         "signal.alarm(60)\n"  # whatever hangs is ended by it
         "if sys.argv[1] == 'early':\n    assert make().solve(q).solved\n    os._exit(0)\n"
         "assert compiled.solve(q).solved and compiled.solve(q, time_limit=9).solved\n"
-        "assert compiled.solve_batch({'q': [[-0.5]] * 9}).solved.all()\n"
+        "assert compiled.solve_batch({'q': [[-0.5]] * 9}, threads=3).solved.all()\n"
         "quadratic = lambda: ls.Quadratic(np.eye(1), q=[1.0])\n"
         "conic = lambda: ls.Conic(np.eye(1), np.eye(1), ls.Cones(nonnegative=1))\n"
         "smooth = lambda: ls.Smooth(lambda z, x: (z @ z), 2.0, 1)\n"

@@ -73,7 +73,7 @@ def test_the_core_needs_jax_equinox_and_scipy_alone():
     code = (
         "import sys\n"
         "for name in ('cvxpy', 'clarabel', 'joblib', 'rich', 'safetensors', 'osqp', 'scs', 'matplotlib', 'optax',\n"
-        "             'threadpoolctl', 'qdldl'):\n"
+        "             'threadpoolctl', 'qdldl', 'cffi'):\n"
         "    sys.modules[name] = None\n"
         "import longstep as ls, numpy as np\n"
         "from longstep.research.experiments import quadcopter\n"

@@ -202,7 +202,7 @@ def test_large_factors_lie_beside_the_library(export, monkeypatch, tmp_path):
     assert factors.stat().st_size == compiled.code.linear.factors.nbytes
     # In another file: the numbers of this one are in use.
     other = tmp_path / "other.so"
-    for suffix in (".so", ".sha256", ".factors"):
+    for suffix in (".so", ".py", ".sha256", ".factors"):
         other.with_suffix(suffix).write_bytes(path.with_suffix(suffix).read_bytes())
     assert is_intact(other)
     locate_factors(other).write_bytes(b"\0" * 8)

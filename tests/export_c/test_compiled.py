@@ -1,5 +1,6 @@
 """Solver.compile: the wrapper around the library, batches, threads, time limits, names, and what it refuses."""
 
+import dataclasses
 import errno
 import json
 import pickle
@@ -17,10 +18,11 @@ import longstep as ls
 from longstep._util import storage
 from longstep.errors import CompilerError
 from longstep.export_c import CompiledSolver
+from longstep.export_c.library import Slot, check_settings
 from longstep.families.parameter_range import Seen
 
 from .compare import assert_equal, example
-from .test_equality import PARAMETERS, linear_program, qp
+from .test_equality import PARAMETERS, conic, linear_program, qp
 
 
 def test_a_batch_is_a_loop():
@@ -67,6 +69,40 @@ def test_threads_do_not_share_workspaces():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_as_many_threads_as_there_are_calls_have_workspaces():
+    """One that takes the last workspace while another looks for it gets a new one."""
+    _, compiled = qp()
+
+    class Emptied(list):
+        def __bool__(self):
+            return True
+
+    compiled._slots = Emptied()
+    assert compiled.solve(PARAMETERS[0]).solved
+    compiled._slots = []
+
+
+@pytest.mark.parametrize("precision", ["double", "float"])
+@pytest.mark.parametrize("make", [qp, linear_program, lambda: conic("mixed")])
+def test_the_header_is_what_python_knows_of_the_code(make, precision):
+    solver = make()[0]
+    compiled = solver.compile(precision=precision)
+    library = compiled.library
+    for name, said in (("workspace", library.workspace_bytes), ("result", library.result_bytes)):
+        assert library.ffi.sizeof(f"longstep_{name}") == said
+    for status in ls.Status:
+        assert getattr(library.calls, f"LONGSTEP_{status.name}") == status
+    slot = Slot(library)
+    library.calls.longstep_defaults(slot.settings)
+    limits = {"eps_abs": 1e-4, "eps_rel": 1e-4, "eps_infeasible": compiled.code.problem.eps_infeasible}
+    expected = check_settings(**limits, max_iter=10_000, check_every=5, steps=None)
+    assert {name: getattr(slot.settings, name) for name in expected} == pytest.approx(expected)
+    assert [name for name, _ in library.ffi.typeof("longstep_settings").fields] == list(expected)
+    found = library.read(np.zeros(2, library.result))
+    assert set(found) <= {field.name for field in dataclasses.fields(ls.Solution)}
+    assert (library.n, library.m, library.size) == (solver.family.n, solver.family.m, len(slot.parameter))
 
 
 def test_time_limits():

@@ -7,6 +7,7 @@ import pytest
 
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
+from longstep.export_c.library import Slot, check_settings
 from longstep.export_c.problem import extract_problem
 
 from ..helpers import random_qp
@@ -232,11 +233,12 @@ def test_bounds_of_an_equality_must_agree():
     bad[solver.family.n + solver.family.m] += 1.0
     library = compiled.library
     for parameter, status in ((good, ls.Status.SOLVED), (bad, 7)):
-        slot = ls.export_c.library.Slot(library)
-        slot.set(ls.export_c.library.Settings(1e-4, 1e-4, 1e-4, 5000, 5, -1))
+        slot = Slot(library)
+        limits = {"eps_abs": 1e-4, "eps_rel": 1e-4, "eps_infeasible": 1e-4}
+        slot.set(check_settings(**limits, max_iter=5000, check_every=5, steps=None))
         slot.parameter[:] = parameter
-        library.solve_from(slot.work, slot.settings_at, slot.parameter_at, None, slot.result_at)
-        assert slot.integers[0] == status
+        slot.solve(library.ffi.NULL)
+        assert slot.ended.status == status
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from .._util.hashing import content_hash
 from ..errors import CompilerError, NoCompilerError
 from . import emit
 from .code import Code
+from .declarations import write_declarations
 from .kept import describe_machine, hash_library, is_intact, locate_digest
-from .library import locate_factors
-from .source import rename_prefix
+from .library import locate_declarations, locate_factors
 
 # NaN and infinities keep their meaning; sums may be taken in any order. GCC's -O3 unrolls the short loops of blocks
 # before it makes vectors of them, which was measured a quarter slower on the quadcopter than this.
@@ -47,30 +47,38 @@ def run_compiler(arguments: list[str], folder: Path) -> None:
 
 
 def build_library(code: Code, cache: "str | Path | bool" = True) -> Path:
-    """Return the path of a code's library, which is built unless it is in the cache; large factors lie beside it."""
+    """Return the path of a code's library, which is built unless it is in the cache.
+
+    What its header declares lies beside it, with what is for Python alone, and large factors. The prefix is longstep.
+    """
     compiler = find_compiler()
     options = [*SAFE, "-std=c99", "-march=native", "-fPIC", "-shared"]
     described = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     files = dict(code.files)
+    header = code.header + emit.read_part("loaded.h")
     values = code.values
-    more = emit.read_part("batch.c")
+    files["longstep.h"] = header
+    files["longstep.c"] += emit.read_part("batch.c")
     if values is not None:
-        more += emit.read_part("apart.c")
-    files[f"{code.prefix}.c"] += rename_prefix(more, code.prefix)
+        files["longstep.c"] += emit.read_part("apart.c")
     key = content_hash(files, compiler, options, described, describe_machine(), values)
     folder = storage.cache_folder(cache, "c")
-    kept = None if folder is None else folder / f"{key[:32]}.so"
+    kept = None
+    if folder is not None:
+        kept = folder / f"{key[:32]}.so"
     if kept is not None and is_intact(kept):
         return kept
-    library = _compile(files, [*compiler, *options, f"{code.prefix}.c", "-o", "solver.so", "-lm"])
-    if kept is not None and storage.keep(kept, lambda: _store(kept, library, values)):
+    library = _compile(files, [*compiler, *options, "longstep.c", "-o", "solver.so", "-lm"])
+    declarations = write_declarations(header)
+    if kept is not None and storage.keep(kept, lambda: _store(kept, library, declarations, values)):
         return kept
     path = Path(tempfile.mkdtemp(prefix="longstep-")) / "solver.so"
-    _store(path, library, values)
+    _store(path, library, declarations, values)
     return path
 
 
 def _compile(files: dict[str, str], command: list[str]) -> bytes:
+    """Return the library that the compiler makes of these files."""
     with tempfile.TemporaryDirectory() as scratch:
         for name, text in files.items():
             (Path(scratch) / name).write_text(text, encoding="utf-8")
@@ -78,8 +86,10 @@ def _compile(files: dict[str, str], command: list[str]) -> bytes:
         return (Path(scratch) / "solver.so").read_bytes()
 
 
-def _store(path: Path, library: bytes, values: np.ndarray | None) -> None:
+def _store(path: Path, library: bytes, declarations: str, values: np.ndarray | None) -> None:
+    """Write a library with what lies beside it; the hash last, so that what is not whole is not intact."""
     if values is not None:
         storage.write_bytes(locate_factors(path), values.tobytes())
+    storage.write_bytes(locate_declarations(path), declarations.encode())
     storage.write_bytes(path, library)
     storage.write_bytes(locate_digest(path), hash_library(path).encode())

@@ -14,10 +14,10 @@ from jaxtyping import Float
 from .._util import storage
 from .._util.hashing import content_hash
 from .._util.version import __version__
-from ..engine.budget import Budget, Clock, check_tolerances
+from ..engine.budget import Clock
 from ..engine.solution import Solution
 from ..families.names import Layout
-from .library import BAD_INPUT, Form, Library, Settings, Slot, locate_factors
+from .library import Library, Slot, check_settings, locate_declarations, locate_factors
 
 _CHECK_EVERY = 5
 
@@ -42,17 +42,21 @@ class KeptSolver:
     ) -> Solution | None:
         """Solve instances as `CompiledSolver.solve_batch` does, without rays; None where the C code refuses one."""
         clock = Clock(None)
-        budget = Budget(max_iter, steps, None)
-        check_tolerances(eps_abs, eps_rel, self.eps_infeasible, _CHECK_EVERY)
         slot = Slot(self.library)
-        exactly = budget.max_iter if budget.fixed else -1
-        slot.set(Settings(eps_abs, eps_rel, self.eps_infeasible, budget.max_iter, _CHECK_EVERY, exactly))
-        values = np.ascontiguousarray(x, self.library.dtype)
-        results = np.zeros((len(values), self.library.result_bytes), np.uint8)
-        at = (values.ctypes.data, None, None, None, results.ctypes.data)
-        self.library.solve_many(slot.work, slot.settings_at, len(values), *at)
+        slot.set(
+            check_settings(
+                eps_abs=eps_abs,
+                eps_rel=eps_rel,
+                eps_infeasible=self.eps_infeasible,
+                max_iter=max_iter,
+                check_every=_CHECK_EVERY,
+                steps=steps,
+            )
+        )
+        results = np.zeros(len(x), self.library.result)
+        slot.solve_many(np.ascontiguousarray(x, self.library.dtype), None, results)
         found = self.library.read(results)
-        if np.any(found["status"] == BAD_INPUT):
+        if np.any(found["status"] == self.library.refused):
             return None
         if not self.seen:
             found["outside"] = None
@@ -62,7 +66,6 @@ class KeptSolver:
         """Return all of it as plain data; the library is named by its file, which lies beside."""
         return {
             "library": self.library.path.name,
-            "form": dataclasses.asdict(self.library.form),
             "layout": self.layout.to_json(),
             "eps_infeasible": self.eps_infeasible,
             "seen": self.seen,
@@ -74,8 +77,7 @@ class KeptSolver:
         path = folder / Path(document["library"]).name
         if not is_intact(path):
             raise ValueError(f"{path} is not there, or not as it was written")
-        library = Library(path, Form(**document["form"]))
-        return cls(library, Layout.from_json(document["layout"]), document["eps_infeasible"], document["seen"])
+        return cls(Library(path), Layout.from_json(document["layout"]), document["eps_infeasible"], document["seen"])
 
 
 def find_kept(solver: Path, cache: "Path | bool") -> KeptSolver | None:
@@ -113,11 +115,12 @@ def locate_digest(path: Path) -> Path:
 
 
 def hash_library(path: Path) -> str:
-    """Return the hash of a library, and of the factors beside it where there are any."""
+    """Return the hash of a library, of its declarations, and of the factors beside it where there are any."""
+    parts: list[object] = [path.read_bytes(), locate_declarations(path).read_bytes()]
     factors = locate_factors(path)
-    if not factors.exists():
-        return content_hash(path.read_bytes())
-    return content_hash(path.read_bytes(), np.fromfile(factors, np.uint8))
+    if factors.exists():
+        parts.append(np.fromfile(factors, np.uint8))
+    return content_hash(*parts)
 
 
 def is_intact(path: Path) -> bool:
