@@ -25,15 +25,18 @@ ORDER = [
     "learning", "research", "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
-FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in MODULES}  # type: ignore
+FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in ["longstep", *MODULES]}  # type: ignore
 
 
 def imported(name: str):
-    """The modules of longstep that a module imports, at its top, inside functions and for types alike."""
+    """The modules of longstep that a module imports, at its top, inside functions, for types and by the names of
+    `_HOMES` alike."""
     path = FILES[name]
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
+            yield from (f"{name}.{home}" for home in ast.literal_eval(node.value).values())
+        elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
@@ -54,8 +57,17 @@ def test_imports_go_one_way(name):
             assert ORDER.index(other.split(".")[1]) <= ORDER.index(part), f"{name} must not import {other}"
 
 
+@pytest.mark.parametrize("package", [name for name in FILES if "\n_HOMES = {" in FILES[name].read_text()])
+def test_lazy_names_are_at_home_where_type_checkers_find_them(package):
+    homes = importlib.import_module(package)._HOMES
+    text = FILES[package].read_text()
+    for name, home in homes.items():
+        assert f"{package}.{home}" in FILES
+        assert f"    from .{home} import {name} as {name}\n" in text
+
+
 def test_there_are_no_circles():
-    graph = {name: set(imported(name)) & set(MODULES) - {name} for name in MODULES}
+    graph = {name: set(imported(name)) & set(FILES) - {name} for name in FILES}
     try:
         list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
