@@ -32,7 +32,6 @@ from .families.base import Encoded, Family
 from .families.parameter_range import Seen
 from .families.point import Point
 from .families.quadratic_program import QP
-from .linalg.systems import Sparse
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 from .streaming.sources import SourceLike
@@ -318,7 +317,7 @@ class Solver:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)
         start = None if warm_start is None else read_start(self.family, warm_start, (self._count(parameters),))
-        if isinstance(self.plan.factors, Sparse) and self._count(parameters) > 1:
+        if self.plan.on_host and self._count(parameters) > 1:
             return self._run_each(parameters, count, start)
         encoded = self._encode(parameters)
         first = self._first(start)
@@ -433,7 +432,7 @@ class Solver:
     def _chunk(self) -> int:
         """How many instances run at a time: one where its columns are solved one by one anyway, because then none waits
         for another on the ladder or at the end."""
-        if isinstance(self.plan.factors, Sparse):
+        if self.plan.on_host:
             return 1
         return batching.chunk(self.family.n + 2 * self.family.m, self.family.dtype.itemsize)
 

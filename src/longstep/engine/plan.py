@@ -11,10 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._util.memory import usable
 from ..algorithms.base import Algorithm, Course, Number, State, Theta, Trimmed
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
-from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize, refinements_for
+from ..linalg.systems import (
+    ALWAYS,
+    Factored,
+    LinearSystem,
+    Pattern,
+    Picked,
+    choose,
+    factorize,
+    factorize_by,
+    refinements_for,
+)
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
 
@@ -108,6 +119,11 @@ class Plan(eqx.Module):
             theta |= {name: jnp.where(self.plain[k], 1.0, vector) for name, vector in self.vectors.items()}
         return theta
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the host solves, one instance after the other."""
+        return self.factors is not None and self.factors.on_host
+
     def own(self) -> "Plan":
         """The plan as the schedule's own places see it, where the factors of a ladder's rungs may be worse."""
         if not self.trusted or self.factors is None:
@@ -193,7 +209,7 @@ def make_plan(
         which = np.zeros(plain.size, int)
         factors = None
     else:
-        kept = _kept_precision(algorithm, family, schedule, precision)
+        kept = _kept_precision(family, _find_pattern(algorithm, family, schedule), precision)
         tolerance = algorithm.solve_tolerance(float(np.finfo(family.dtype).eps))
         pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
         errors = np.array([float(e) for _, e in pairs])[which]
@@ -236,13 +252,19 @@ def _places(schedule: Schedule, rungs: "_Rungs | None") -> tuple[dict[str, np.nd
     return table, np.append(own, rungs.plain & (schedule.metric is not None))
 
 
-def _kept_precision(algorithm: Algorithm, family: Family, schedule: Schedule, precision: np.dtype | None) -> np.dtype:
-    """What factors are kept in: a lower precision is for dense ones."""
+def _find_pattern(algorithm: Algorithm, family: Family, schedule: Schedule) -> Pattern:
+    """Return what all systems of a plan have in common: with a metric the weights of rows differ."""
     pattern = algorithm.pattern(family)
     assert pattern is not None
-    pattern = replace(pattern, spectral=pattern.spectral and schedule.metric is None)
-    dense = choose(pattern, ALWAYS).size(pattern) > family.n
-    return precision if dense and precision is not None else family.dtype
+    return replace(pattern, spectral=pattern.spectral and schedule.metric is None)
+
+
+def _kept_precision(family: Family, pattern: Pattern, precision: np.dtype | None) -> np.dtype:
+    """Return what factors are kept in: a lower precision is for those that are more than a vector."""
+    vector = family.n * family.dtype.itemsize
+    if precision is None or choose(pattern, ALWAYS).bytes(pattern, family.dtype.itemsize) <= vector:
+        return family.dtype
+    return precision
 
 
 def _factors(
@@ -257,7 +279,9 @@ def _factors(
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
     keys = np.column_stack([*(table[name] for name in factored), plain])
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    require_factors(algorithm, family, len(distinct), kept)
+    pattern = _find_pattern(algorithm, family, schedule)
+    back_end = choose(pattern, ALWAYS, usable() / len(distinct), kept.itemsize)
+    require_factors(back_end, pattern, len(distinct), kept)
     like = jnp.zeros((), kept)
     vectors = algorithm.vectors(family, schedule.metric)
     # A local switch: the process-wide one is the user's.
@@ -269,7 +293,7 @@ def _factors(
             for name, given in vectors.items():
                 vector = jnp.asarray(given, jnp.float64)
                 theta[name] = jnp.ones_like(vector) if key[-1] else vector
-            pairs.append(_factor(algorithm, exact, theta, like))
+            pairs.append(_factor(algorithm, exact, theta, back_end, like))
     return pairs, which.ravel()
 
 
@@ -356,10 +380,10 @@ def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: s
 
 @eqx.filter_jit
 def _factor(
-    algorithm: Algorithm, family: Family, theta: Theta, like: Float[Array, ""]
+    algorithm: Algorithm, family: Family, theta: Theta, back_end: type[LinearSystem], like: Float[Array, ""]
 ) -> tuple[LinearSystem, Float[Array, ""]]:
     """One factor in the precision of `like`, and the error of its inverse in that precision."""
     K = algorithm.operator(family, theta)
-    made = factorize(K, ALWAYS)
+    made = factorize_by(back_end, K)
     factor = jax.tree.map(lambda a: a.astype(like.dtype) if eqx.is_inexact_array(a) else a, made)
     return factor, factor.error(K)

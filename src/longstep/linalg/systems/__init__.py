@@ -1,5 +1,7 @@
 """Back ends for the linear systems of a step, one file each, and the one function that chooses among them."""
 
+import math
+
 import jax
 import scipy.sparse as sp
 
@@ -7,6 +9,7 @@ from .augmented import Augmented as Augmented
 from .augmented import Factors as Factors
 from .augmented import Quasidefinite as Quasidefinite
 from .augmented import may_be_sparse as may_be_sparse
+from .base import Cost as Cost
 from .base import Factored as Factored
 from .base import LinearSystem as LinearSystem
 from .base import Picked as Picked
@@ -20,7 +23,7 @@ from .operator import Gram as Gram
 from .operator import Pattern as Pattern
 from .operator import Spectrum as Spectrum
 from .response import Response
-from .sparse import Sparse as Sparse
+from .sparse import Sparse
 from .spectral import Spectral
 
 BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Sparse, Inverse, Cholesky, Response)
@@ -30,30 +33,33 @@ ALWAYS = 1e12
 ONCE = 1.0
 
 
-def choose(pattern: Pattern, solves: float) -> type[LinearSystem]:
-    """The back end that makes one system of this pattern and solves it so many times at the least cost."""
-    return min((b for b in BACK_ENDS if b.fits(pattern)), key=lambda b: cost(b, pattern, solves))
-
-
-def cost(back_end: type[LinearSystem], pattern: Pattern, solves: float) -> float:
-    """What it costs to make one system of this pattern and to solve it so many times, in operations."""
-    if pattern.rows is None or back_end is Response:
-        return back_end.flops(pattern, solves)
-    # Where Ax is asked for, of right-hand sides A't, others take the products with A' and A too.
-    return back_end.flops(pattern, solves) + 4.0 * pattern.rows * pattern.n * solves
+def choose(pattern: Pattern, solves: float, room: float = math.inf, itemsize: int = 8) -> type[LinearSystem]:
+    """Return the back end for operators of this pattern that are solved with so many times each: of those that keep at
+    most `room` bytes for one, that of the fewest operations; where none does, that of the fewest bytes."""
+    costs = {back_end: back_end.cost(pattern, solves, itemsize) for back_end in BACK_ENDS if back_end.fits(pattern)}
+    within = [back_end for back_end, cost in costs.items() if cost.bytes <= room]
+    if within:
+        return min(within, key=lambda back_end: costs[back_end].flops)
+    return min(costs, key=lambda back_end: costs[back_end])
 
 
 def factorize(K: Gram, solves: float) -> LinearSystem:
-    """What is cached for K, by the cheapest back end for so many solves. Carries no gradient."""
-    return choose(K.pattern, solves).factor(jax.lax.stop_gradient(K))
+    """Return what is cached for K by the back end of the fewest operations for so many solves. Carries no gradient."""
+    return factorize_by(choose(K.pattern, solves), K)
+
+
+def factorize_by(back_end: type[LinearSystem], K: Gram) -> LinearSystem:
+    """Return what a back end caches for K. Carries no gradient."""
+    return back_end.factor(jax.lax.stop_gradient(K))
 
 
 def augment(P: sp.csr_array, A: sp.csr_array) -> Quasidefinite | None:
-    """The augmented form of P + shift·I + A'diag(weights)A, where its sparse factor is the cheapest to solve with."""
+    """Return the augmented form of P + shift·I + A'diag(weights)A where the back end for it is on the host: then its
+    sparse factor is the cheapest to solve with. None elsewhere."""
     n = P.shape[0]
     if not may_be_sparse(n, P.nnz + A.nnz):
         return None
     augmented = Augmented(P, A)
-    if choose(Pattern(n, fill=augmented.fill), ALWAYS) is not Sparse:
+    if not choose(Pattern(n, fill=augmented.fill), ALWAYS).on_host:
         return None
     return Quasidefinite(augmented)
