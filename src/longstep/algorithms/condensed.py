@@ -101,7 +101,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         Steps are corrections then, so it does not move the fixed point; it slows directions in which nothing is to be
         found.
         """
-        return family.elimination.shift
+        return family.elimination.ridge
 
     @override
     def weights(self, family, theta):
@@ -142,7 +142,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
             zero = jnp.zeros_like(instance.level)
             return CondensedState(instance.origin, zero, zero)
         full = begin_qp(family, instance, start)
-        return CondensedState(e.N.rmv(full.w - instance.shift), full.z[e.others], full.y[e.others])
+        return CondensedState(e.N.rmv(full.w - instance.offset), full.z[e.others], full.y[e.others])
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
@@ -202,7 +202,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         e = family.elimination
         scaling = family.matrices.scaling
         A = family.matrices.A
-        w = instance.shift + e.N.mv(state.v)
+        w = instance.offset + e.N.mv(state.v)
         s = A.mv(w)[e.others]
         z = state.z
         unit = along(1 / scaling.e[e.others], state.z)
