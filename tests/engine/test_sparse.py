@@ -167,7 +167,7 @@ def test_float32_families_have_sparse_factors_too(sparse_factors):
 
 def test_the_forecast_counts_the_entries_of_sparse_factors(sparse_factors):
     family, _ = make_qp()
-    fill = family.matrices.augmented.fill
+    fill = family.matrices.structure.augmented.fill
     text = str(forecast(family, 10, horizon=20, factorizations=4))
     assert f"4 sparse factors with {fill:,} entries" in text
 

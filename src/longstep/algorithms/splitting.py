@@ -54,23 +54,24 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
 
     @override
     def pattern(self, family: ConstrainedT) -> Pattern:
-        matrices = family.matrices
-        spectral = self.weighs_alike(family) and matrices.spectrum is not None
-        fill = None if matrices.augmented is None else matrices.augmented.fill
-        return Pattern(family.n, matrices.diagonal, spectral, fill)
+        return family.matrices.structure.describe(family.n, self.weighs_alike(family))
 
     @override
     def operator(self, family: ConstrainedT, theta: Theta) -> Gram:
         matrices = family.matrices
+        structure = matrices.structure
+        spectrum = None
+        if self.weighs_alike(family) and METRIC not in theta:
+            spectrum = structure.spectrum
         return Gram(
-            matrices.P,
-            matrices.A,
-            self.shift(family, theta),
-            self.weights(family, theta),
-            family.n,
-            matrices.diagonal,
-            matrices.spectrum if self.weighs_alike(family) and METRIC not in theta else None,
-            matrices.free,
-            self.free_weight,
-            matrices.augmented,
+            P=matrices.P,
+            A=matrices.A,
+            shift=self.shift(family, theta),
+            weights=self.weights(family, theta),
+            n=family.n,
+            diagonal=structure.diagonal,
+            spectrum=spectrum,
+            free=matrices.free,
+            free_weight=self.free_weight,
+            augmented=structure.augmented,
         )

@@ -9,9 +9,8 @@ import scipy.sparse as sp
 from jaxtyping import Array
 from typing_extensions import override
 
-from .._util.memory import require
 from ..linalg.matrix import ArrayLike2D, to_csr
-from ..linalg.systems import may_be_sparse
+from ..linalg.systems import require_room
 from .affine import WorkingMap
 from .base import Encoded, InstanceT, NamedFamily, Parameters, check_convex, check_linear, check_square, is_named
 from .equilibration import Matrices
@@ -75,7 +74,7 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
     @property
     @override
     def sparse(self) -> bool:
-        return self.matrices.augmented is not None
+        return self.matrices.structure.on_host
 
     @override
     def single(self, parameter: Parameters) -> Parameters:
@@ -113,7 +112,6 @@ def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array,
     check_square("P", square)
     check_linear("A", rows, square.shape[0])
     n = square.shape[0]
-    if not may_be_sparse(n, square.nnz + rows.nnz):
-        require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
+    require_room(n, square.nnz + rows.nnz, _TOO_LARGE)
     check_convex("P", square)
     return square, rows

@@ -1,14 +1,8 @@
-"""Back ends for the linear systems of a step, one file each, and the one function that chooses among them."""
-
-import math
-
-import jax
-import scipy.sparse as sp
+"""Back ends for the linear systems of a step, one file each, and what chooses among them."""
 
 from .augmented import Augmented as Augmented
 from .augmented import Factors as Factors
 from .augmented import Quasidefinite as Quasidefinite
-from .augmented import may_be_sparse as may_be_sparse
 from .base import Cost as Cost
 from .base import Factored as Factored
 from .base import LinearSystem as LinearSystem
@@ -16,50 +10,15 @@ from .base import Picked as Picked
 from .base import refinements_for as refinements_for
 from .base import respond as respond
 from .base import solve as solve
-from .cholesky import Cholesky
-from .diagonal import Diagonal
-from .inverse import Inverse
 from .operator import Gram as Gram
 from .operator import Pattern as Pattern
 from .operator import Spectrum as Spectrum
-from .response import Response
-from .sparse import Sparse
-from .spectral import Spectral
-
-BACK_ENDS: tuple[type[LinearSystem], ...] = (Diagonal, Spectral, Sparse, Inverse, Cholesky, Response)
-
-# How often a cached system is solved: by a solver that is used, and in a step of training.
-ALWAYS = 1e12
-ONCE = 1.0
-
-
-def choose(pattern: Pattern, solves: float, room: float = math.inf, itemsize: int = 8) -> type[LinearSystem]:
-    """Return the back end for operators of this pattern that are solved with so many times each: of those that keep at
-    most `room` bytes for one, that of the fewest operations; where none does, that of the fewest bytes."""
-    costs = {back_end: back_end.cost(pattern, solves, itemsize) for back_end in BACK_ENDS if back_end.fits(pattern)}
-    within = [back_end for back_end, cost in costs.items() if cost.bytes <= room]
-    if within:
-        return min(within, key=lambda back_end: costs[back_end].flops)
-    return min(costs, key=lambda back_end: costs[back_end])
-
-
-def factorize(K: Gram, solves: float) -> LinearSystem:
-    """Return what is cached for K by the back end of the fewest operations for so many solves. Carries no gradient."""
-    return factorize_by(choose(K.pattern, solves), K)
-
-
-def factorize_by(back_end: type[LinearSystem], K: Gram) -> LinearSystem:
-    """Return what a back end caches for K. Carries no gradient."""
-    return back_end.factor(jax.lax.stop_gradient(K))
-
-
-def augment(P: sp.csr_array, A: sp.csr_array) -> Quasidefinite | None:
-    """Return the augmented form of P + shift·I + A'diag(weights)A where the back end for it is on the host: then its
-    sparse factor is the cheapest to solve with. None elsewhere."""
-    n = P.shape[0]
-    if not may_be_sparse(n, P.nnz + A.nnz):
-        return None
-    augmented = Augmented(P, A)
-    if not choose(Pattern(n, fill=augmented.fill), ALWAYS).on_host:
-        return None
-    return Quasidefinite(augmented)
+from .registry import ALWAYS as ALWAYS
+from .registry import BACK_ENDS as BACK_ENDS
+from .registry import ONCE as ONCE
+from .registry import choose as choose
+from .registry import factorize as factorize
+from .registry import factorize_by as factorize_by
+from .structure import Structure as Structure
+from .structure import find_structure as find_structure
+from .structure import require_room as require_room
