@@ -22,6 +22,7 @@ from .engine.history import History
 from .engine.learned import Learned
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
+from .engine.rules import RULES
 from .engine.solution import INFEASIBLE, Ended, Solution, Status, join_pieces, make_solution
 from .engine.start import LearnedStart, Predictor, check_start, read_start
 from .engine.stopping import Limits
@@ -118,7 +119,7 @@ class Solver:
         self.schedule = constant(hyperparameters, **values) if schedule is None else schedule
         check_schedule(self.schedule, hyperparameters, type(self.algorithm).__name__)
         check_metric(self.schedule, self.algorithm.metric_groups(family), type(self.algorithm).__name__)
-        if safeguard not in ("block", "step", None):
+        if safeguard not in (*RULES, None):
             raise ValueError(f"safeguard must be 'block', 'step' or None, got {safeguard!r}")
         self.safeguard: Literal["block", "step"] | None = safeguard
         self.factors: Literal["float32"] | None = _precision(factors, family, self.algorithm)

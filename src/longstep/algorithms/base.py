@@ -222,10 +222,14 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         """The hyperparameters that the safeguard falls back on; they share the steady state's factors."""
         return steady
 
-    def merit(self, family: FamilyT, residuals: Residuals, rule: str) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
-        """What the safeguard's rule (`block` or `step`) wants to see fall, and how much growth is mere rounding."""
+    def merit(self, family: FamilyT, residuals: Residuals) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+        """Return what the safeguard wants to see fall, and how much growth is mere rounding."""
         scale = 1 + jnp.maximum(residuals.primal_scale, residuals.dual_scale)
         return residuals.worst, jnp.sqrt(jnp.finfo(scale.dtype).eps) * scale
+
+    def ratio_merit(self, family: FamilyT, residuals: Residuals) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+        """Return a merit whose growth is told as a multiple, because zero is its best value, and what is rounding."""
+        return self.merit(family, residuals)
 
     def infeasible(
         self,

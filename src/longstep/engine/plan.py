@@ -28,28 +28,7 @@ from ..linalg.systems import (
 )
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
-
-
-class Safeguard(eqx.Module):
-    """How a run notices that learned steps fail on an instance, and what it does instead.
-
-    `block`: where the merit (objective, or residual) did not fall over a block, the instance returns to the block's
-    start and takes a block of steps with the safe θ before it joins the schedule again; after the second time it keeps
-    them. `step`: a step after which it grew more than tenfold is taken back, and the safe θ are kept from then on. Both
-    need nothing but the instance itself; the steady state is the same for all.
-    """
-
-    rule: str = eqx.field(static=True)
-    safe: dict[str, Float[Array, ""]]
-    ends: Bool[Array, " H"]
-
-    def block_ends(self) -> Int[Array, " H"]:
-        """For every step, the number of steps after which the next judgement is due."""
-        following = jnp.arange(1, self.ends.size + 1, dtype=jnp.int32)
-        if self.rule == "step":
-            return following
-        return jax.lax.cummin(jnp.where(self.ends, following, self.ends.size), reverse=True)
-
+from .rules import RULES, Safeguard
 
 # After so many steps in the steady state who is not done goes on with the fallback.
 _PATIENCE = 1000
@@ -225,7 +204,9 @@ def make_plan(
         factors = factors.refined(max(float(e) for _, e in pairs), tolerance)
         factors = factors if trusted else factors.distrust()
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
-    guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
+    guard = None
+    if safeguard is not None and len(schedule):
+        guard = _make_safeguard(RULES[safeguard], algorithm, family, schedule)
     return Plan(
         theta,
         factors,
@@ -371,11 +352,11 @@ def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs |
     )
 
 
-def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: str) -> Safeguard:
+def _make_safeguard(rule: type[Safeguard], algorithm: Algorithm, family: Family, schedule: Schedule) -> Safeguard:
     ends = np.zeros(len(schedule), bool)
     ends[np.cumsum(schedule.blocks) - 1] = True
     safe = algorithm.safe(family, schedule.steady)
-    return Safeguard(rule, {name: jnp.asarray(value, family.dtype) for name, value in safe.items()}, jnp.asarray(ends))
+    return rule({name: jnp.asarray(value, family.dtype) for name, value in safe.items()}, jnp.asarray(ends))
 
 
 @eqx.filter_jit

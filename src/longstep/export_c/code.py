@@ -85,7 +85,9 @@ class _Single(Generated):
         self.finish = None
         self.proximal = solver.proximal
         guard = solver.plan.safeguard
-        rule = None if guard is None else guard.rule
+        rule = None
+        if guard is not None:
+            rule = guard.name
         work = self.algorithm.prepare_family(self.family.astype("float32"))
         self.plan = make_plan(self.algorithm, work, self.schedule, rule, ladder=solver.ladder)
 

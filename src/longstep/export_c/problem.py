@@ -17,6 +17,7 @@ from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.finisher import can_finish
 from ..engine.plan import LadderUse, Plan
+from ..engine.rules import Safeguard
 from ..engine.start import LearnedStart
 from ..families.base import Family
 from ..families.conic import Conic
@@ -99,7 +100,7 @@ class Problem:
     weights: Float[np.ndarray, "factors weighted"]
     horizon: int
     warm: bool
-    safeguard: str | None
+    safeguard: type[Safeguard] | None
     ends: Int[np.ndarray, " H"]
     data: dict[str, Vector]
     mapped: bool
@@ -178,7 +179,7 @@ class _Common(TypedDict):
     weights: np.ndarray
     horizon: int
     warm: bool
-    safeguard: str | None
+    safeguard: type[Safeguard] | None
     ends: np.ndarray
     mapped: bool
     seen: Seen | None
@@ -207,7 +208,7 @@ def _extract_common(solver: Generated, family: Constrained, working: Constrained
     rule = None
     ends = np.zeros(0, int)
     if guard is not None:
-        rule = guard.rule
+        rule = type(guard)
         ends = np.asarray(guard.ends, int)
     shift, weights = _evaluate_systems(solver.algorithm, working, theta, which, metric, plain)
     return {
