@@ -30,9 +30,6 @@ from ..schedules.schedule import Schedule
 from .condensation import Condensation, condense
 from .vectors import Constrained, Vector, map_data, stack_base
 
-# Jacobi's rotations take about 40·k³ operations.
-LARGEST_SEMIDEFINITE = 64
-
 
 class Generated(Protocol):
     """What code generation needs of a solver."""
@@ -355,17 +352,9 @@ _BACK_ENDS: dict[str | None, Callable[..., Problem]] = {
 
 def _check_cones(cones: Cones) -> None:
     for cone in cones.parts:
-        if cone.c_part is None:
-            raise ValueError(
-                f"C code is not written for the {cone.title} cone, of which this family has {len(cone.each)}. "
-                "Use the solver from Python"
-            )
-    largest = max(cones.semidefinite, default=0)
-    if largest > LARGEST_SEMIDEFINITE:
-        raise ValueError(
-            f"C code is written for semidefinite cones up to order {LARGEST_SEMIDEFINITE}, this family has one of "
-            f"order {largest}: its eigenvalues would take longer than all else. Use the solver from Python"
-        )
+        reason = cone.refuse_c()
+        if reason is not None:
+            raise ValueError(f"{reason}. Use the solver from Python")
 
 
 def _clean(matrix: ArrayLike2D) -> sp.csr_array:
