@@ -17,7 +17,7 @@ from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .residuals import Residuals
-from .splitting import METRIC, Splitting
+from .splitting import Splitting, find_metric
 
 
 class SCSState(eqx.Module):
@@ -118,7 +118,10 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
 
     def _r_y(self, family: Conic, theta) -> Float[Array, " m"]:
         r = jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
-        return r / theta[METRIC] if METRIC in theta else r
+        metric = find_metric(theta)
+        if metric is None:
+            return r
+        return r / metric
 
     def _r(self, family: Conic, theta) -> Float[Array, " nm"]:
         return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])
