@@ -59,6 +59,8 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     symbols: ClassVar[dict[str, str]] = {}
     # … and their units, in those of the cost and of unknowns or rows as they are equilibrated; 1 is none.
     units: ClassVar[dict[str, str]] = {}
+    # Whether `learn` tries it before the others that it tries: its step is the smaller one.
+    tried_first: ClassVar[bool] = False
     # What else is known of an algorithm, each looked up by `own`: why the steady state converges, in a sentence that
     # may name {L}; its steps on unknown functions; which of the C back ends takes them; and whether they are along the
     # gradient and the last step alone, z⁺ = z − t∇f(z) + β(z − z⁻), for which the best schedules have closed forms.
@@ -258,6 +260,12 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     def fields(self) -> dict[str, Json]:
         """Return the values of its fields by name, as plain data: what its class is called with to make it again."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        """Return whether `learn` trains it on a family of its kind, which has an exact finish or not, and takes long to
+        learn on or not."""
+        return False
 
     def check_family(self, family: Family) -> None:
         """Refuse a family that this algorithm does not solve."""

@@ -18,7 +18,16 @@ from ..linalg.systems import Gram, Pattern, respond, solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .base import relative
 from .lifting import lift, measure_lifted
-from .quadratic import QPMethod, QPState, begin_qp, certify_qp, extract_qp, extract_rays, measure_qp
+from .quadratic import (
+    QPMethod,
+    QPState,
+    begin_qp,
+    certify_qp,
+    condensing_pays,
+    extract_qp,
+    extract_rays,
+    measure_qp,
+)
 from .splitting import Splitting
 from .tiles import Rows, Steps, split, suits, take_steps, update
 
@@ -77,6 +86,13 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     c_back_end: ClassVar[str | None] = "condensed"
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
     units: ClassVar[dict[str, str]] = {"rho": "cost/unit²", "alpha": "1"}
+
+    tried_first: ClassVar[bool] = True
+
+    @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return isinstance(family, QP) and (exact or not large or condensing_pays(family))
 
     @override
     def prepare_family(self, family: QP, *, training: bool = False) -> EliminatedQP:

@@ -64,6 +64,11 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
     units: ClassVar[dict[str, str]] = {"rho": "cost/unit²", "alpha": "1"}
 
     @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return isinstance(family, Composite) and isinstance(family.smooth, Quadratic)
+
+    @override
     def check_family(self, family: Family) -> None:
         super().check_family(family)
         if isinstance(family, Composite) and not isinstance(family.smooth, Quadratic):

@@ -176,6 +176,11 @@ class GradientDescent(GradientMethod[Differentiable, PyTree]):
     closed_form: ClassVar[bool | None] = True
 
     @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return True
+
+    @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return (step_size(family),)
 
@@ -201,6 +206,11 @@ class HeavyBall(GradientDescent):
     theorem: ClassVar[str | None] = GradientDescent.theorem
     performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step", "momentum"))
     closed_form: ClassVar[bool | None] = True
+
+    @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return False
 
     @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:

@@ -81,6 +81,11 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
     }
 
     @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return True
+
+    @override
     def hyperparameters(self, family):
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
