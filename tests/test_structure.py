@@ -5,6 +5,7 @@ import doctest
 import graphlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -15,6 +16,9 @@ from pathlib import Path
 import pytest
 
 import longstep
+from longstep.algorithms.pdhg import PDHG
+from longstep.cones.exponential import Exponential
+from longstep.linalg.systems.spectral import Spectral
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
@@ -72,6 +76,14 @@ def test_there_are_no_circles():
         list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
         raise AssertionError(f"a circle of imports: {' → '.join(error.args[1])}") from None
+
+
+@pytest.mark.parametrize("kind", [PDHG, Exponential, Spectral])
+def test_an_addition_is_a_file_and_a_line(kind):
+    """Of an algorithm, a cone and a back end nobody knows the name but its own file and the registry beside it."""
+    own = Path(inspect.getfile(kind))
+    named = {path for path in SOURCE.rglob("*.py") if re.search(rf"\b{kind.__name__}\b", path.read_text())}
+    assert named == {own, own.parent / "registry.py"}
 
 
 def test_importing_longstep_loads_neither_reports_nor_research():

@@ -20,7 +20,7 @@ from longstep.research.baselines.l2ws import L2WS, LearnedStart, Scales, l2ws
 from longstep.research.baselines.l2ws import Unrolled as UnrolledStart
 from longstep.research.baselines.learned_metric import LearnedMetric, Metric, Unrolled, learned_metric
 
-from ...helpers import CASES, random_conic, random_qp
+from ...helpers import CASES, case_of, random_conic, random_qp
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(8, 5))
@@ -304,7 +304,7 @@ def test_inputs_are_all_that_varies():
     np.testing.assert_allclose(standard(rows).std(axis=0), 1.0)
     one_by_one = [{k: v[i] for k, v in named.items()} for i in range(6)]
     np.testing.assert_array_equal(networks.features(BOX, one_by_one), rows)
-    smooth = next(c for c in CASES if c.name == "gradient-smooth")
+    smooth = case_of(ls.GradientDescent, ls.Smooth)
     assert networks.features(smooth.family, smooth.parameters).shape == (4, 9 * 6)
     # Far outside of what was seen an input says no more than that.
     assert np.abs(standard(1e9 * np.nan_to_num(rows, posinf=0, neginf=0))).max() == 10
