@@ -205,8 +205,9 @@ def measure(name: str, n: int, options: argparse.Namespace) -> dict[str, object]
     rng = np.random.default_rng(options.seed)
     begin = time.perf_counter()
     family, draw = FAMILIES[name](n, rng)
-    assert family.matrices.augmented is not None
-    entries = family.matrices.augmented.fill
+    augmented = family.matrices.structure.augmented
+    assert augmented is not None
+    entries = augmented.fill
     row: dict[str, object] = {"family": name, "n": family.n, "m": family.m, "entries": entries}
     row["making"] = round(time.perf_counter() - begin, 2)
     solvers = {"defaults": ls.Solver(family)}

@@ -16,12 +16,10 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 import jax  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
 
-import tests.typecheck  # noqa: E402, F401
+from tests import typecheck  # noqa: E402
 
-# Types and shapes of all that the package's functions take and return.
-install_import_hook("longstep", "tests.typecheck.enforced")
+typecheck.install()
 jax.config.update("jax_enable_x64", True)
 
 settings.register_profile(

@@ -5,6 +5,7 @@ import doctest
 import graphlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -15,6 +16,9 @@ from pathlib import Path
 import pytest
 
 import longstep
+from longstep.algorithms.pdhg import PDHG
+from longstep.cones.exponential import Exponential
+from longstep.linalg.systems.spectral import Spectral
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
@@ -25,15 +29,18 @@ ORDER = [
     "learning", "research", "cli", "__main__",
 ]  # fmt: skip
 MODULES = [m.name for m in pkgutil.walk_packages(longstep.__path__, "longstep.")]
-FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in MODULES}  # type: ignore
+FILES = {name: Path(str(importlib.util.find_spec(name).origin)) for name in ["longstep", *MODULES]}  # type: ignore
 
 
 def imported(name: str):
-    """The modules of longstep that a module imports, at its top, inside functions and for types alike."""
+    """The modules of longstep that a module imports, at its top, inside functions, for types and by the names of
+    `_HOMES` alike."""
     path = FILES[name]
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
+            yield from (f"{name}.{home}" for home in ast.literal_eval(node.value).values())
+        elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
@@ -54,12 +61,29 @@ def test_imports_go_one_way(name):
             assert ORDER.index(other.split(".")[1]) <= ORDER.index(part), f"{name} must not import {other}"
 
 
+@pytest.mark.parametrize("package", [name for name in FILES if "\n_HOMES = {" in FILES[name].read_text()])
+def test_lazy_names_are_at_home_where_type_checkers_find_them(package):
+    homes = importlib.import_module(package)._HOMES
+    text = FILES[package].read_text()
+    for name, home in homes.items():
+        assert f"{package}.{home}" in FILES
+        assert f"    from .{home} import {name} as {name}\n" in text
+
+
 def test_there_are_no_circles():
-    graph = {name: set(imported(name)) & set(MODULES) - {name} for name in MODULES}
+    graph = {name: set(imported(name)) & set(FILES) - {name} for name in FILES}
     try:
         list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
         raise AssertionError(f"a circle of imports: {' → '.join(error.args[1])}") from None
+
+
+@pytest.mark.parametrize("kind", [PDHG, Exponential, Spectral])
+def test_an_addition_is_a_file_and_a_line(kind):
+    """Of an algorithm, a cone and a back end nobody knows the name but its own file and the registry beside it."""
+    own = Path(inspect.getfile(kind))
+    named = {path for path in SOURCE.rglob("*.py") if re.search(rf"\b{kind.__name__}\b", path.read_text())}
+    assert named == {own, own.parent / "registry.py"}
 
 
 def test_importing_longstep_loads_neither_reports_nor_research():

@@ -1,16 +1,29 @@
-"""Shapes and dtypes of arrays are checked while tests run, wherever the package says what they are."""
+"""Shapes and dtypes of arrays are checked while tests run, wherever the package says what they are.
+
+A method that overrides another need not say them again: what it leaves out is what the overridden one says.
+"""
 
 import functools
+import inspect
 import operator
+import sys
 import types
 import typing
 
 import jax
 import numpy as np
+import typing_extensions
 from beartype import BeartypeConf, beartype
-from jaxtyping import AbstractArray
+from jaxtyping import AbstractArray, install_import_hook, jaxtyped
 
 _CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True))
+_mark = typing_extensions.override
+
+
+def install():
+    """Check all that the package's functions take and return, from its first import on."""
+    install_import_hook("longstep", "tests.typecheck.enforced")
+    typing_extensions.override = override
 
 
 def enforced(function):
@@ -24,6 +37,51 @@ def enforced(function):
     checked = _CHECKED(function)
     function.__annotations__ = annotations
     return checked
+
+
+def override(member):
+    """`typing_extensions.override`, by which every override of the package is known: it takes the annotations that it
+    lacks from the method that it overrides. Which that is, is known when it is first called."""
+    if isinstance(member, property):
+        return property(override(member.fget))
+    if isinstance(member, classmethod | staticmethod):
+        return type(member)(override(member.__func__))
+    if not member.__module__.startswith("longstep."):
+        return _mark(member)
+
+    @functools.cache
+    def complete():
+        plain = inspect.unwrap(member)
+        owner = functools.reduce(getattr, member.__qualname__.split(".")[:-1], sys.modules[member.__module__])
+        plain.__annotations__ = _inherited(owner, member.__name__) | plain.__annotations__
+        return jaxtyped(plain, typechecker=enforced)
+
+    @functools.wraps(member)
+    def call(*args, **kwargs):
+        return complete()(*args, **kwargs)
+
+    return _mark(call)
+
+
+def _inherited(owner, name) -> dict[str, object]:
+    """The annotations of arrays in what the classes above say of a method, the nearest first."""
+    found = {}
+    for parent in reversed(owner.__mro__[1:]):
+        function = _plain_function(vars(parent).get(name))
+        if function is None:
+            continue
+        for key, hint in function.__annotations__.items():
+            read = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+            if _speaks_of_arrays(read):
+                found[key] = read
+    return found
+
+
+def _plain_function(member):
+    """The function inside a member of a class, which may be a property or have been wrapped; None if there is none."""
+    for inside in ("fget", "__func__", "__wrapped__"):
+        member = inspect.unwrap(getattr(member, inside, member))
+    return member if isinstance(member, types.FunctionType) else None
 
 
 def _speaks_of_arrays(hint) -> bool:

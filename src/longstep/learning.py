@@ -13,13 +13,7 @@ import numpy as np
 from ._util.nearest import suggest
 from ._util.progress import Phases, say
 from .algorithms.base import Algorithm
-from .algorithms.condensed import Condensed
-from .algorithms.douglas_rachford import DouglasRachford
-from .algorithms.gradient import GradientDescent
-from .algorithms.osqp import OSQP
-from .algorithms.proximal import ProximalGradient
-from .algorithms.quasi_newton import QuasiNewton
-from .algorithms.registry import default_algorithm
+from .algorithms.registry import default_algorithm, list_tried
 from .certificates.certificate import Certificate, certify, has_exact_claim, least_validation
 from .cvxpy import Model, from_cvxpy
 from .data.columns import Columns
@@ -34,9 +28,6 @@ from .evaluation.cost import Costs, choose_solver, compare_costs
 from .evaluation.evaluate import evaluate
 from .evaluation.package_errors import measure_package
 from .families.base import Family
-from .families.composite import Composite
-from .families.quadratic_program import QP
-from .families.smooth import Quadratic, Smooth
 from .report.learned import Report
 from .schedules.schedule import constant
 from .solver import Solver
@@ -184,40 +175,19 @@ def _write_call(**options: object) -> str:
 
 
 def list_forms(family: Family) -> list[Algorithm]:
-    """The algorithms that are tried on a family, the smaller step first.
+    """Return the algorithms that are trained on a family, each of which says so: that of the smaller step first.
 
-    A family with sparse factors has only the form that keeps them so. A QP that has a finish is learned in the
-    condensed form, which has it in C too; one without in both forms of ADMM, a large one in that whose step is the
-    smaller; a composite family whose instances share P also by Douglas–Rachford; a smooth one also by quasi-Newton
-    steps, whose units are the curvature that each instance has.
+    A family with sparse factors has only the form that keeps them so.
     """
     if family.sparse:
         return [default_algorithm(family)]
-    if isinstance(family, QP):
-        return _list_condensed(family)
-    if isinstance(family, Composite) and isinstance(family.smooth, Quadratic):
-        return [ProximalGradient(), DouglasRachford()]
-    if isinstance(family, Smooth):
-        return [GradientDescent(), QuasiNewton()]
-    return [default_algorithm(family)]
+    return list_tried(family, exact=can_finish(family), large=family.n > _LARGE)
 
 
 def _find_largest(family: Family, forms: Sequence[Algorithm]) -> Algorithm:
     """Return the one whose training takes most memory; the default where they are alike."""
     known = [form for form in forms if isinstance(form, Algorithm)]
     return max([default_algorithm(family), *known], key=lambda form: form.numbers_per_step)
-
-
-def _list_condensed(family: QP) -> list[Algorithm]:
-    """Return the forms of ADMM that are tried on a QP."""
-    forms = [Condensed(), OSQP()]
-    if can_finish(family):
-        return forms[:1]
-    if family.n <= _LARGE:
-        return forms
-    free = family.n - int(np.sum(family.equality))
-    rows = int(np.sum(~np.asarray(family.equality)))
-    return forms[:1] if 2 * free**2 + 3 * free * rows < family.n**2 else forms[1:]
 
 
 def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Training, Solver]:

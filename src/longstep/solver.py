@@ -22,6 +22,7 @@ from .engine.history import History
 from .engine.learned import Learned
 from .engine.measure import Measure
 from .engine.plan import LadderUse, make_plan
+from .engine.rules import RULES
 from .engine.solution import INFEASIBLE, Ended, Solution, Status, join_pieces, make_solution
 from .engine.start import LearnedStart, Predictor, check_start, read_start
 from .engine.stopping import Limits
@@ -32,7 +33,6 @@ from .families.base import Encoded, Family
 from .families.parameter_range import Seen
 from .families.point import Point
 from .families.quadratic_program import QP
-from .linalg.systems import Sparse
 from .saving import Parts, checked, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 from .streaming.sources import SourceLike
@@ -119,7 +119,7 @@ class Solver:
         self.schedule = constant(hyperparameters, **values) if schedule is None else schedule
         check_schedule(self.schedule, hyperparameters, type(self.algorithm).__name__)
         check_metric(self.schedule, self.algorithm.metric_groups(family), type(self.algorithm).__name__)
-        if safeguard not in ("block", "step", None):
+        if safeguard not in (*RULES, None):
             raise ValueError(f"safeguard must be 'block', 'step' or None, got {safeguard!r}")
         self.safeguard: Literal["block", "step"] | None = safeguard
         self.factors: Literal["float32"] | None = _precision(factors, family, self.algorithm)
@@ -318,7 +318,7 @@ class Solver:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)
         start = None if warm_start is None else read_start(self.family, warm_start, (self._count(parameters),))
-        if isinstance(self.plan.factors, Sparse) and self._count(parameters) > 1:
+        if self.plan.on_host and self._count(parameters) > 1:
             return self._run_each(parameters, count, start)
         encoded = self._encode(parameters)
         first = self._first(start)
@@ -433,7 +433,7 @@ class Solver:
     def _chunk(self) -> int:
         """How many instances run at a time: one where its columns are solved one by one anyway, because then none waits
         for another on the ladder or at the end."""
-        if isinstance(self.plan.factors, Sparse):
+        if self.plan.on_host:
             return 1
         return batching.chunk(self.family.n + 2 * self.family.m, self.family.dtype.itemsize)
 

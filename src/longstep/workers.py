@@ -10,6 +10,7 @@ from typing_extensions import Unpack, override
 
 from ._util.precision import enable_float64
 from .data.columns import Columns, list_names, name_arrays, rename_columns
+from .data.tables import make_arrow
 from .errors import SamplesError
 from .solver import Solver
 from .streaming.stream import BatchSolver, Limits, Precision, Work, unite_columns
@@ -94,8 +95,6 @@ def _open_table(batch: TableT) -> tuple[Mapping[str, np.ndarray], Callable[[Mapp
         return batch, dict  # type: ignore
     make = type(batch)
     if hasattr(batch, "to_pandas") and hasattr(make, "from_pydict"):
-        from .data.tables import make_arrow
-
         return {name: batch[name].to_numpy() for name in batch.column_names}, make_arrow  # type: ignore
     if hasattr(batch, "iloc"):
         columns = {name: batch[name].to_numpy() for name in batch.columns}  # type: ignore

@@ -55,6 +55,17 @@ def test_points_are_those_of_whole_steps(safeguarded):
         np.testing.assert_allclose(found.objective, history.objective[:, k], rtol=1e-9)
 
 
+def test_where_memory_is_short_the_smaller_factors_are_kept(monkeypatch):
+    ample = ls.Solver(family(), schedule(), algorithm=Condensed())
+    v = ample.plan.factors.inverse.inverse.shape[-1]
+    monkeypatch.setattr("longstep.engine.plan.usable", lambda: 8 * v**2 * (STEPS + 1))
+    short = ls.Solver(family(), schedule(), algorithm=Condensed())
+    assert short.plan.factors.response is None
+    assert short.plan.factors.inverse.shape == (STEPS + 1, v, v)
+    x = sample(3)
+    np.testing.assert_allclose(short.solve_batch(x, steps=STEPS).x, ample.solve_batch(x, steps=STEPS).x, atol=1e-9)
+
+
 def numbers(dtype, m, count, shared):
     """Steps of a family of m inequalities, `count` instances, bounds that all share or that each has."""
     rng = np.random.default_rng(m)

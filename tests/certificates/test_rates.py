@@ -127,7 +127,7 @@ def test_defaults_converge_and_values_outside_need_not(case):
     assert str(statement).startswith(statement.sentence)
     for h in case.hyperparameters:
         assert f"{h.name} = {h.default:.6g}" in statement.condition
-        for outside in (-0.1, 1e9) if h.name in ("alpha", "step", "momentum") else (-0.1, 0.0):
+        for outside in (value for value in (-0.1, 0.0, 1e9) if not h.steady.contains(value)):
             wrong = ls.Schedule({}, {**schedule.steady, h.name: outside})
             statement = state_convergence(case.algorithm, case.family, wrong)
             assert not statement.holds

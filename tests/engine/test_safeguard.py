@@ -1,6 +1,7 @@
 """The safeguard: whatever the schedule is, what it watches never grows over a block."""
 
 import hypothesis.strategies as st
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 import longstep as ls
 from longstep.engine.jitted import assemble
 from longstep.engine.loop import steps
+from longstep.engine.rules import BlockRule
 
 from ..helpers import case_of
 
@@ -31,10 +33,10 @@ def wild_schedule(case, seed, blocks):
 def merits(solver, parameters, count):
     """What the safeguard watches after every step (count + 1, N), and which instances it took over."""
     problem = assemble(solver._key, solver._leaves, solver.family.encode(parameters))
-    rule = solver.safeguard or "block"
+    rule = solver.plan.safeguard or BlockRule({}, jnp.zeros(0, bool))
 
     def observe(state):
-        return solver.algorithm.merit(solver.family, problem.residuals(state), rule)
+        return rule.measure(solver.algorithm, solver.family, problem.residuals(state))
 
     state = solver.algorithm.init(solver.family, problem.instance, None)
     _, (merit, rounding), guard = steps(problem, state, count, 0, observe)

@@ -12,7 +12,7 @@ from longstep.engine.forecast import forecast
 from longstep.engine.plan import factor
 from longstep.learning import list_forms
 from longstep.linalg.matrix import HostMatrix
-from longstep.linalg.systems import ONCE, Sparse, augmented, sparse
+from longstep.linalg.systems import ONCE, augmented, sparse
 from longstep.training.recipe import SPARSE
 
 from ..helpers import CONES, random_conic, random_qp
@@ -41,7 +41,7 @@ def test_iterates_are_those_of_dense_factors(make, sparse_factors, monkeypatch):
     assert isinstance(here.matrices.A, HostMatrix)
     # Ladders differ: rungs whose dense inverse is inaccurate are left out.
     solver = ls.Solver(here, ladder=False)
-    assert isinstance(solver.plan.factors, Sparse)
+    assert solver.plan.on_host
     monkeypatch.setattr(augmented, "_LEAST", 10**9)
     there, _ = make()
     assert not there.sparse
@@ -141,7 +141,7 @@ def test_what_is_learned_is_saved_loaded_and_says_why_there_is_no_certificate(sp
     assert {cost.eps for cost in report.costs.rows} == {1e-3, 1e-4}
     solver.save(tmp_path / "large.longstep")
     loaded = ls.Solver.load(tmp_path / "large.longstep")
-    assert isinstance(loaded.plan.factors, Sparse)
+    assert loaded.plan.on_host
     mine, theirs = (s.solve_batch(parameters, eps_abs=1e-6, eps_rel=1e-6) for s in (solver, loaded))
     np.testing.assert_array_equal(mine.x, theirs.x)
     assert np.all(mine.solved)
@@ -167,7 +167,7 @@ def test_float32_families_have_sparse_factors_too(sparse_factors):
 
 def test_the_forecast_counts_the_entries_of_sparse_factors(sparse_factors):
     family, _ = make_qp()
-    fill = family.matrices.augmented.fill
+    fill = family.matrices.structure.augmented.fill
     text = str(forecast(family, 10, horizon=20, factorizations=4))
     assert f"4 sparse factors with {fill:,} entries" in text
 

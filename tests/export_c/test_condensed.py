@@ -123,7 +123,7 @@ USUAL = ("equalities", "residuals", "many inequalities", "repeated", "zero P, fe
 def test_steps_and_statuses(name):
     solver, compiled = solvers(name)
     # A shift keeps the others definite.
-    rtol = 1e-9 if solver._working.elimination.shift == 0 else 2e-2
+    rtol = 1e-9 if solver._working.elimination.ridge == 0 else 2e-2
     for x in instances(solver):
         for options in ({"steps": 0}, {"steps": 5}, *LIMITS):
             assert_alike(solver, compiled, x, rtol, **options)
@@ -148,7 +148,7 @@ def test_metric_and_ladder(name, metric, ladder):
 @pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=slow) for n in FAMILIES])
 def test_warm_starts(name):
     solver, compiled = solvers(name)
-    rtol = 1e-9 if solver._working.elimination.shift == 0 else 2e-2
+    rtol = 1e-9 if solver._working.elimination.ridge == 0 else 2e-2
     rng = np.random.default_rng(0)
     x = instances(solver)[0]
     w, y, s = rng.normal(size=solver.family.n), rng.normal(size=solver.family.m), rng.normal(size=solver.family.m)

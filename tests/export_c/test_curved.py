@@ -10,7 +10,7 @@ import pytest
 import longstep as ls
 from longstep.export_c import emit
 from longstep.export_c.build import SAFE
-from longstep.export_c.cones import write_curved
+from longstep.export_c.cones import write_shared
 from longstep.export_c.source import name_functions
 
 from ..cones.test_curved import CURVED, awkward, inside, inside_dual, middle
@@ -36,7 +36,12 @@ def projector(folder, precision, compiler, options):
     """The projections of the generated code as functions of arrays of points, each a column."""
     real = emit.REALS[precision]
     parts = [f"#include <float.h>\n#include <math.h>\n#include <stdint.h>\ntypedef {precision} longstep_real;"]
-    parts += [name_functions(precision), emit.read_part("prelude.c"), write_curved(precision), _EACH]
+    parts += [
+        name_functions(precision),
+        emit.read_part("prelude.c"),
+        *write_shared(ls.Cones(exponential=1), precision),
+        _EACH,
+    ]
     parts[3] += emit.read_part("exponential.c") + emit.read_part("power.c")
     (folder / "project.c").write_text("\n".join(parts))
     call = [compiler, "-std=c99", *STRICT, "-Wno-unused-function", *options, "-fPIC", "-shared", "project.c"]

@@ -123,7 +123,7 @@ def test_steps_are_in_units_of_the_instance(algorithm, dtype):
     scale = np.array([1e-3, 1.0, 2.0, 1e4])
     same = {"A": rng.random((5, 3)), "b": rng.normal(size=5)}
     X = {name: np.repeat(value[None], 4, axis=0) for name, value in same.items()} | {"scale": scale}
-    varying = {h.name: np.array([0.2, 0.5]) / (7 if h.name == "step" else 1) for h in algorithm.hyperparameters(family)}
+    varying = {h.name: np.array([0.2, 0.5]) / (7 if h.role == "step" else 1) for h in algorithm.hyperparameters(family)}
     steady = {h.name: h.default for h in algorithm.hyperparameters(family)}
     solver = ls.Solver(family, ls.Schedule(varying, steady), algorithm=algorithm, safeguard=None)
     tolerance = 1e-10 if dtype == "float64" else 1e-4

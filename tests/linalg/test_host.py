@@ -11,8 +11,9 @@ import scipy.sparse as sp
 
 from longstep.linalg import host
 from longstep.linalg.matrix import HostMatrix, make_host_matrix, make_matrix
-from longstep.linalg.systems import Gram, Quasidefinite, Sparse, augmented, solve
+from longstep.linalg.systems import Gram, Quasidefinite, augmented, solve
 from longstep.linalg.systems.augmented import Augmented
+from longstep.linalg.systems.sparse import Sparse
 
 
 class Halves:

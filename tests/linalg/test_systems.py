@@ -19,10 +19,8 @@ from longstep.linalg.systems import (
     Pattern,
     Picked,
     Quasidefinite,
-    Sparse,
     Spectrum,
     choose,
-    cost,
     factorize,
     refinements_for,
     respond,
@@ -113,14 +111,16 @@ def test_solves_are_exact(back_end, pattern, seed):
 
 
 @pytest.mark.parametrize(("back_end", "pattern"), CASES)
-def test_it_keeps_as_many_numbers_as_it_says(back_end, pattern):
+def test_it_keeps_as_many_bytes_as_it_says(back_end, pattern):
     make, _, m = operator(0, pattern)
     system = back_end.factor(make(0.3, np.ones(m)))
-    if isinstance(system, Sparse):
+    if system.on_host:
         # What programs hold are the numbers of the operator; the factor, entries and their places, is the host's.
-        assert back_end.size(pattern) == 2 * FILL
+        assert back_end.bytes(pattern, 8) == back_end.bytes(pattern, 4) == 16 * FILL
         return
-    assert sum(leaf.size for leaf in jax.tree.leaves(system)) == back_end.size(pattern)
+    leaves = jax.tree.leaves(system)
+    assert sum(leaf.nbytes for leaf in leaves) == back_end.bytes(pattern, 8)
+    assert sum(leaf.astype(np.float32).nbytes for leaf in leaves) == back_end.bytes(pattern, 4)
 
 
 @pytest.mark.parametrize(("back_end", "pattern"), CASES)
@@ -146,16 +146,21 @@ def test_derivatives_of_solves(back_end, pattern):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("solves", [ONCE, N, ALWAYS])
-def test_the_choice_is_the_cheapest(pattern, solves):
-    chosen = choose(pattern, solves)
-    assert chosen.fits(pattern)
-    assert all(cost(chosen, pattern, solves) <= cost(b, pattern, solves) for b in BACK_ENDS if b.fits(pattern))
+def test_the_choice_is_the_cheapest_that_there_is_room_for(pattern, solves):
+    costs = {b: b.cost(pattern, solves) for b in BACK_ENDS if b.fits(pattern)}
+    assert costs[choose(pattern, solves)].flops == min(cost.flops for cost in costs.values())
+    least = min(cost.bytes for cost in costs.values())
+    for room in (0, least, *(cost.bytes for cost in costs.values())):
+        chosen = costs[choose(pattern, solves, room)]
+        assert chosen.bytes <= max(room, least)
+        assert all(chosen.flops <= cost.flops for cost in costs.values() if cost.bytes <= max(room, least))
 
 
 def test_rows_alone_are_asked_for_where_they_are_few():
     assert choose(Pattern(40, rows=62), ALWAYS) is Response
     assert choose(Pattern(40, rows=62), ONCE) is not Response
     assert choose(Pattern(40, rows=400), ALWAYS) is not Response
+    assert choose(Pattern(40, rows=62), ALWAYS, room=8 * 40**2) is Inverse
 
 
 def test_values_of_rows_and_their_derivatives():
@@ -193,7 +198,7 @@ def test_values_of_rows_and_their_derivatives():
 
 def test_diagonal_systems_are_divisions_and_few_solves_need_no_inverse():
     large = Pattern(500)
-    assert choose(Pattern(500, diagonal=True), ALWAYS).size(large) == 500
+    assert choose(Pattern(500, diagonal=True), ALWAYS).bytes(large, 8) == 8 * 500
     assert choose(large, ONCE) is not choose(large, ALWAYS)
     assert choose(Pattern(500, spectral=True), ONCE).flops(large, 0) < choose(large, ONCE).flops(large, 0)
 

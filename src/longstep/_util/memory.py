@@ -43,8 +43,15 @@ def _container_memory() -> list[int]:
     return left
 
 
+def usable() -> float:
+    """Bytes that work may take: nine tenths of what is free."""
+    return 0.9 * available()
+
+
 def require(need: float, purpose: str, advice: str, limit: float | None = None) -> None:
-    """Refuse work that needs more than the limit, or than nine tenths of what there is."""
-    most = 0.9 * available() if limit is None else limit
+    """Refuse work that needs more than the limit, or than what work may take."""
+    most = limit
+    if most is None:
+        most = usable()
     if need > most:
         raise MemoryError(f"{purpose} needs {in_words(need)}, more than the {in_words(most)} that are free. {advice}")

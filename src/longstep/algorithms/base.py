@@ -59,6 +59,8 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     symbols: ClassVar[dict[str, str]] = {}
     # … and their units, in those of the cost and of unknowns or rows as they are equilibrated; 1 is none.
     units: ClassVar[dict[str, str]] = {}
+    # Whether `learn` tries it before the others that it tries: its step is the smaller one.
+    tried_first: ClassVar[bool] = False
     # What else is known of an algorithm, each looked up by `own`: why the steady state converges, in a sentence that
     # may name {L}; its steps on unknown functions; which of the C back ends takes them; and whether they are along the
     # gradient and the last step alone, z⁺ = z − t∇f(z) + β(z − z⁻), for which the best schedules have closed forms.
@@ -222,10 +224,14 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         """The hyperparameters that the safeguard falls back on; they share the steady state's factors."""
         return steady
 
-    def merit(self, family: FamilyT, residuals: Residuals, rule: str) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
-        """What the safeguard's rule (`block` or `step`) wants to see fall, and how much growth is mere rounding."""
+    def merit(self, family: FamilyT, residuals: Residuals) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+        """Return what the safeguard wants to see fall, and how much growth is mere rounding."""
         scale = 1 + jnp.maximum(residuals.primal_scale, residuals.dual_scale)
         return residuals.worst, jnp.sqrt(jnp.finfo(scale.dtype).eps) * scale
+
+    def ratio_merit(self, family: FamilyT, residuals: Residuals) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+        """Return a merit whose growth is told as a multiple, because zero is its best value, and what is rounding."""
+        return self.merit(family, residuals)
 
     def infeasible(
         self,
@@ -254,6 +260,12 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     def fields(self) -> dict[str, Json]:
         """Return the values of its fields by name, as plain data: what its class is called with to make it again."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        """Return whether `learn` trains it on a family of its kind, which has an exact finish or not, and takes long to
+        learn on or not."""
+        return False
 
     def check_family(self, family: Family) -> None:
         """Refuse a family that this algorithm does not solve."""

@@ -18,7 +18,16 @@ from ..linalg.systems import Gram, Pattern, respond, solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .base import relative
 from .lifting import lift, measure_lifted
-from .quadratic import QPMethod, QPState, begin_qp, certify_qp, extract_qp, extract_rays, measure_qp
+from .quadratic import (
+    QPMethod,
+    QPState,
+    begin_qp,
+    certify_qp,
+    condensing_pays,
+    extract_qp,
+    extract_rays,
+    measure_qp,
+)
 from .splitting import Splitting
 from .tiles import Rows, Steps, split, suits, take_steps, update
 
@@ -78,6 +87,13 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     symbols: ClassVar[dict[str, str]] = {"rho": r"$\rho$", "alpha": r"$\alpha$"}
     units: ClassVar[dict[str, str]] = {"rho": "cost/unit²", "alpha": "1"}
 
+    tried_first: ClassVar[bool] = True
+
+    @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return isinstance(family, QP) and (exact or not large or condensing_pays(family))
+
     @override
     def prepare_family(self, family: QP, *, training: bool = False) -> EliminatedQP:
         return eliminated(family)
@@ -101,7 +117,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         Steps are corrections then, so it does not move the fixed point; it slows directions in which nothing is to be
         found.
         """
-        return family.elimination.shift
+        return family.elimination.ridge
 
     @override
     def weights(self, family, theta):
@@ -142,7 +158,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
             zero = jnp.zeros_like(instance.level)
             return CondensedState(instance.origin, zero, zero)
         full = begin_qp(family, instance, start)
-        return CondensedState(e.N.rmv(full.w - instance.shift), full.z[e.others], full.y[e.others])
+        return CondensedState(e.N.rmv(full.w - instance.offset), full.z[e.others], full.y[e.others])
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
@@ -202,7 +218,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         e = family.elimination
         scaling = family.matrices.scaling
         A = family.matrices.A
-        w = instance.shift + e.N.mv(state.v)
+        w = instance.offset + e.N.mv(state.v)
         s = A.mv(w)[e.others]
         z = state.z
         unit = along(1 / scaling.e[e.others], state.z)

@@ -12,13 +12,24 @@ from ..families.base import Family
 from ..families.composite import Composite
 from ..families.smooth import Quadratic, QuadraticInstance
 from ..linalg.matrix import Identity
-from ..linalg.systems import Gram, Pattern, solve
+from ..linalg.systems import Gram, Pattern, Spectrum, solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .proximal import CompositeMethod
 
 # Eigenvalues below this part of the largest do not count for the default penalty: rounding, or directions that matter
 # as little.
 _FLAT = 1e-4
+
+
+class Decomposed(Quadratic):
+    """A quadratic with the eigenvectors of P, which all P + ρI have."""
+
+    spectrum: Spectrum
+
+    def __init__(self, family: Quadratic):
+        for name in Quadratic.__dataclass_fields__:
+            setattr(self, name, getattr(family, name))
+        self.spectrum = Spectrum(*(jnp.asarray(part, family.dtype) for part in family.host.spectrum))
 
 
 class SplitState(eqx.Module):
@@ -53,6 +64,11 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
     units: ClassVar[dict[str, str]] = {"rho": "cost/unit²", "alpha": "1"}
 
     @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return isinstance(family, Composite) and isinstance(family.smooth, Quadratic)
+
+    @override
     def check_family(self, family: Family) -> None:
         super().check_family(family)
         if isinstance(family, Composite) and not isinstance(family.smooth, Quadratic):
@@ -75,8 +91,8 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
 
     @override
     def pattern(self, family):
-        smooth = _quadratic(family)
-        return Pattern(family.n, smooth.host.diagonal, smooth.spectrum is not None)
+        diagonal = _quadratic(family).host.diagonal
+        return Pattern(family.n, diagonal=diagonal, spectral=_find_spectrum(family) is not None)
 
     @override
     def operator(self, family, theta):
@@ -86,11 +102,22 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
         rho = theta["rho"]
         identity = Identity(n, rho.dtype)
         none = jnp.zeros_like(rho)
-        return Gram(smooth.matrix, identity, none, jnp.full(n, rho), n, smooth.host.diagonal, smooth.spectrum)
+        return Gram(
+            P=smooth.matrix,
+            A=identity,
+            shift=none,
+            weights=jnp.full(n, rho),
+            n=n,
+            diagonal=smooth.host.diagonal,
+            spectrum=_find_spectrum(family),
+        )
 
     @override
     def prepare_family(self, family, *, training=False):
-        return family.with_smooth(_quadratic(family).with_spectrum()) if training else family
+        smooth = _quadratic(family)
+        if not training or smooth.host.diagonal or isinstance(smooth, Decomposed):
+            return family
+        return family.with_smooth(Decomposed(smooth))
 
     @override
     def solve_tolerance(self, epsilon):
@@ -128,3 +155,11 @@ def _quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
     """The smooth part, which `check_family` has seen to be quadratic."""
     assert isinstance(family.smooth, Quadratic)
     return family.smooth
+
+
+def _find_spectrum(family: Composite[QuadraticInstance]) -> Spectrum | None:
+    """Return the spectrum of P where the family was prepared with it."""
+    smooth = family.smooth
+    if not isinstance(smooth, Decomposed):
+        return None
+    return smooth.spectrum

@@ -119,13 +119,15 @@ class Unconstrained(Algorithm[SmoothT, InstanceT, IterateT]):
         return jnp.log(1000 * jnp.finfo(start.dtype).eps * (1 + jnp.abs(optimum)))
 
     @override
-    def merit(self, family, residuals, rule):
+    def merit(self, family, residuals):
         objective = residuals.objective
-        rounding = 100 * jnp.finfo(objective.dtype).eps * (1 + jnp.abs(objective))
-        if rule == "block":
-            return objective, rounding
+        return objective, 100 * jnp.finfo(objective.dtype).eps * (1 + jnp.abs(objective))
+
+    @override
+    def ratio_merit(self, family, residuals):
         if family.lower_bound is None:
-            return super().merit(family, residuals, rule)
+            return super().merit(family, residuals)
+        objective, rounding = self.merit(family, residuals)
         return objective - family.lower_bound, rounding
 
 
@@ -174,6 +176,11 @@ class GradientDescent(GradientMethod[Differentiable, PyTree]):
     closed_form: ClassVar[bool | None] = True
 
     @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return True
+
+    @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return (step_size(family),)
 
@@ -199,6 +206,11 @@ class HeavyBall(GradientDescent):
     theorem: ClassVar[str | None] = GradientDescent.theorem
     performance: ClassVar[Performance | None] = Performance(estimate_gradient_steps, ("step", "momentum"))
     closed_form: ClassVar[bool | None] = True
+
+    @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return False
 
     @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:

@@ -19,7 +19,7 @@ def lift(
     """Return the state in all unknowns and rows, where the multipliers of the equalities are those that make the
     gradient of the Lagrangian vanish on their range."""
     e = family.elimination
-    w = instance.shift + e.N.mv(v)
+    w = instance.offset + e.N.mv(v)
     b = instance.l[e.equalities]
     y = cut(*family.bounds(instance), y)
     inequalities = jnp.concatenate([jnp.zeros_like(b), y])[e.order]
@@ -46,7 +46,7 @@ def measure_lifted(
     # Every step leaves z in [l, u] and y without parts along infinite bounds; a start need not.
     z = jnp.clip(z, low, high)
     y = cut(low, high, y)
-    w = instance.shift + e.N.mv(v)
+    w = instance.offset + e.N.mv(v)
     Pw = family.matrices.P.mv(w)
     b = instance.l[e.equalities]
     values = jnp.concatenate([e.E.mv(w), instance.level + e.A.mv(v)])
@@ -59,8 +59,8 @@ def measure_lifted(
     terms = jnp.maximum(jnp.maximum(jnp.abs(Pw), jnp.abs(left - still)), jnp.abs(instance.q))
     quadratic = inner(w, Pw) / scaling.c
     linear = inner(instance.q, w) / scaling.c
-    # Yb is the shift and N times the origin.
-    bound = support(low, high, y) - inner(instance.shift, still) - inner(instance.level, y)
+    # Yb is the offset and N times the origin.
+    bound = support(low, high, y) - inner(instance.offset, still) - inner(instance.level, y)
     bound = (bound - inner(instance.origin, slope)) / scaling.c
     return Residuals(
         primal=two_norm(primal),

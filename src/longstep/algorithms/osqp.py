@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
+from ..families.base import Family
 from ..families.quadratic_program import QP, QPInstance
 from ..linalg.matrix import along
 from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
-from .quadratic import QPMethod, QPState
+from .quadratic import QPMethod, QPState, condensing_pays
 from .splitting import Splitting
 
 
@@ -50,6 +51,12 @@ class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
         "rho_ineq": "cost/unit²",
         "alpha": "1",
     }
+
+    @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        # With an exact finish the condensed form is as good, and has it in C too.
+        return isinstance(family, QP) and not exact and not (large and condensing_pays(family))
 
     @override
     def hyperparameters(self, family):

@@ -65,6 +65,11 @@ class ProximalGradient(CompositeMethod[PyTree, GradientState], GradientMethod[Co
     performance: ClassVar[Performance | None] = Performance(estimate_proximal_steps, ("step",))
 
     @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return True
+
+    @override
     def hyperparameters(self, family) -> tuple[Hyperparameter, ...]:
         return (step_size(family),)
 
@@ -82,3 +87,8 @@ class AcceleratedProximalGradient(Extrapolated[Composite, PyTree], ProximalGradi
 
     theorem: ClassVar[str | None] = ProximalGradient.theorem
     performance: ClassVar[Performance | None] = Performance(estimate_proximal_steps, ("step", "momentum"))
+
+    @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return False

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
@@ -56,6 +57,14 @@ class QPMethod(Algorithm[QP, QPInstance, QPState]):
     @override
     def rays(self, family, instance, previous, state):
         return extract_rays(family, instance, previous, state)
+
+
+def condensing_pays(family: QP) -> bool:
+    """Return whether a step without the equalities takes fewer operations than one with them."""
+    equalities = np.asarray(family.equality)
+    free = family.n - int(np.sum(equalities))
+    rows = int(np.sum(~equalities))
+    return 2 * free**2 + 3 * free * rows < family.n**2
 
 
 def begin_qp(family: QP, instance: QPInstance, start: Point | None) -> QPState:

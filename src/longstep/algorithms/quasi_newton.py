@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from typing_extensions import override
 
 from ..families.base import Family
-from ..families.smooth import Differentiable
+from ..families.smooth import Differentiable, Smooth
 from ..linalg.matrix import inner, max_norm
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .gradient import Unconstrained, unconstrained_residuals
@@ -101,6 +101,12 @@ class QuasiNewton(Unconstrained[Differentiable, PyTree, QuasiNewtonState]):
     def __check_init__(self):
         if not isinstance(self.memory, int) or not 1 <= self.memory <= 1000:
             raise ValueError(f"memory must be a whole number of pairs between 1 and 1000, got {self.memory!r}")
+
+    @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        # Its units are the curvature that each instance has: a quadratic's is known.
+        return isinstance(family, Smooth)
 
     @property
     @override

@@ -33,3 +33,11 @@ def default_algorithm(family: Family) -> Algorithm:
         if isinstance(family, algorithm.family_type):
             return algorithm()
     raise TypeError(f"no algorithm is known for {type(family).__name__}")
+
+
+def list_tried(family: Family, exact: bool, large: bool) -> list[Algorithm]:
+    """Return the algorithms that `learn` trains on a family, which has an exact finish or not, and takes long to learn
+    on or not: that of the smaller step first."""
+    solving = [kind for kind in REGISTERED if isinstance(family, kind.family_type)]
+    tried = [kind for kind in solving if kind.is_tried(family, exact, large)]
+    return [kind() for kind in sorted(tried, key=lambda kind: not kind.tried_first)]

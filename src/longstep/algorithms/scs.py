@@ -17,7 +17,7 @@ from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..linalg.systems import solve
 from ..schedules.domain import Hyperparameter, Interval, Positive
 from .residuals import Residuals
-from .splitting import METRIC, Splitting
+from .splitting import Splitting, find_metric
 
 
 class SCSState(eqx.Module):
@@ -81,6 +81,11 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
     }
 
     @override
+    @classmethod
+    def is_tried(cls, family: Family, exact: bool, large: bool) -> bool:
+        return True
+
+    @override
     def hyperparameters(self, family):
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
@@ -118,7 +123,10 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
 
     def _r_y(self, family: Conic, theta) -> Float[Array, " m"]:
         r = jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
-        return r / theta[METRIC] if METRIC in theta else r
+        metric = find_metric(theta)
+        if metric is None:
+            return r
+        return r / metric
 
     def _r(self, family: Conic, theta) -> Float[Array, " nm"]:
         return jnp.concatenate([jnp.broadcast_to(theta["r_w"], (family.n,)), self._r_y(family, theta)])

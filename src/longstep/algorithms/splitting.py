@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import ClassVar, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
@@ -13,8 +14,12 @@ from ..linalg.systems import Gram, Pattern
 from ..schedules.domain import Hyperparameter, Positive
 from .base import Algorithm, StateT, Theta
 
-METRIC = "metric"
 ConstrainedT = TypeVar("ConstrainedT", bound=ConstrainedFamily)
+
+
+def find_metric(theta: Theta) -> Float[Array, " entries"] | None:
+    """Return the hyperparameter of θ that is a vector; None where all are scalars."""
+    return next((value for value in theta.values() if jnp.ndim(value)), None)
 
 
 class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
@@ -37,7 +42,10 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
 
     def weighted(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
         """Weights by kind of row, times the metric where there is one."""
-        return weights * theta[METRIC] if METRIC in theta else weights
+        metric = find_metric(theta)
+        if metric is None:
+            return weights
+        return weights * metric
 
     @override
     def scaled(self, family: ConstrainedT, theta: dict[str, float], multiple: float) -> dict[str, float]:
@@ -46,7 +54,8 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
 
     @override
     def metric(self, family: ConstrainedT) -> Hyperparameter:
-        return Hyperparameter(METRIC, 1.0, Positive(), Positive(), factored=True, entries=self.metric_entries(family))
+        entries = self.metric_entries(family)
+        return Hyperparameter("metric", 1.0, Positive(), Positive(), factored=True, entries=entries)
 
     def metric_entries(self, family: ConstrainedT) -> Int[np.ndarray, " m"]:
         """For every row, the number of its entry in the metric; rows that must share a penalty have one number."""
@@ -54,23 +63,24 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
 
     @override
     def pattern(self, family: ConstrainedT) -> Pattern:
-        matrices = family.matrices
-        spectral = self.weighs_alike(family) and matrices.spectrum is not None
-        fill = None if matrices.augmented is None else matrices.augmented.fill
-        return Pattern(family.n, matrices.diagonal, spectral, fill)
+        return family.matrices.structure.describe(family.n, self.weighs_alike(family))
 
     @override
     def operator(self, family: ConstrainedT, theta: Theta) -> Gram:
         matrices = family.matrices
+        structure = matrices.structure
+        spectrum = None
+        if self.weighs_alike(family) and find_metric(theta) is None:
+            spectrum = structure.spectrum
         return Gram(
-            matrices.P,
-            matrices.A,
-            self.shift(family, theta),
-            self.weights(family, theta),
-            family.n,
-            matrices.diagonal,
-            matrices.spectrum if self.weighs_alike(family) and METRIC not in theta else None,
-            matrices.free,
-            self.free_weight,
-            matrices.augmented,
+            P=matrices.P,
+            A=matrices.A,
+            shift=self.shift(family, theta),
+            weights=self.weights(family, theta),
+            n=family.n,
+            diagonal=structure.diagonal,
+            spectrum=spectrum,
+            free=matrices.free,
+            free_weight=self.free_weight,
+            augmented=structure.augmented,
         )

@@ -37,8 +37,13 @@ class Cone(abc.ABC, Generic[SizesT]):
     scs: ClassVar[str]
     cvxpy: ClassVar[tuple[str, ...]]
     cvxpy_dims: ClassVar[str]
-    # The file of the C code that projects; without one, C code is refused.
+    # Whether files and hashes have its sizes with no rows too, as they did before there were other cones.
+    always_kept: ClassVar[bool] = False
+    # The file of the C code that projects; without one, C code is refused. And the files that several cones share: of
+    # that code, and of the finish's.
     c_part: ClassVar[str | None] = None
+    c_shared: ClassVar[str | None] = None
+    c_finish: ClassVar[str | None] = None
 
     # The sizes of no cones.
     empty: ClassVar[Sizes] = ()
@@ -76,6 +81,21 @@ class Cone(abc.ABC, Generic[SizesT]):
     def clarabel_order(self) -> np.ndarray:
         """Our rows in Clarabel's order."""
         return np.arange(self.rows)
+
+    def refuse_c(self) -> str | None:
+        """Return why there is no C code for these cones; None where there is."""
+        if self.c_part is not None:
+            return None
+        return f"C code is not written for the {self.title} cone, of which this family has {len(self.each)}"
+
+    @property
+    def c_matrix(self) -> int:
+        """The numbers of the matrix that the projection in C works on; 1 without, for C has no empty arrays."""
+        return 1
+
+    def count_c_derivatives(self) -> dict[str, int]:
+        """Return how many numbers make the derivatives of all projections in C, by the arrays that they are in."""
+        return {}
 
     def to_json(self) -> int | list[int] | list[float]:
         """The sizes for a file, from which the cone can be made again."""

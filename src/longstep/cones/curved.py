@@ -1,13 +1,29 @@
-"""What projections onto three-dimensional curved cones share: a root of one variable, and the derivative."""
+"""What three-dimensional curved cones share: C code, a root of one variable, and the derivative of projections."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from typing_extensions import override
+
+from .base import Cone, SizesT
 
 # Bisection alone would be done in fewer.
 _LIMIT = 100
+
+
+class Curved(Cone[SizesT]):
+    """Three-dimensional cones whose projection has no formula, but is given by a root."""
+
+    c_shared: ClassVar[str | None] = "curved.c"
+    c_finish: ClassVar[str | None] = "newton_curved.c"
+
+    @override
+    def count_c_derivatives(self) -> dict[str, int]:
+        # Of each the basis in which its derivative is diagonal, and the diagonal.
+        return {"BASES": 12 * len(self.each)}
 
 
 def find_root(

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from .base import Cone, Sizes, checked_count
-from .curved import find_root, largest, project_tangent
+from .base import Sizes, checked_count
+from .curved import Curved, find_root, largest, project_tangent
 
 
-class Exponential(Cone[int]):
+class Exponential(Curved[int]):
     """{(x, y, z): y·exp(x/y) ≤ z, y > 0}, closed; the size is the number of cones."""
 
     name: ClassVar[str] = "exponential"

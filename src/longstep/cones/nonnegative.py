@@ -17,6 +17,7 @@ class Nonnegative(Cone[int]):
     scs: ClassVar[str] = "l"
     cvxpy: ClassVar[tuple[str, ...]] = ("NonNeg",)
     cvxpy_dims: ClassVar[str] = "nonneg"
+    always_kept: ClassVar[bool] = True
     c_part: ClassVar[str | None] = "project.c"
     empty: ClassVar[int] = 0
 

@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from .base import Cone
-from .curved import find_root, largest, project_tangent
+from .curved import Curved, find_root, largest, project_tangent
 
 
-class Power(Cone[tuple[float, ...]]):
+class Power(Curved[tuple[float, ...]]):
     """{(x, y, z): xᵃ·y¹⁻ᵃ ≥ |z|, x, y ≥ 0}; a size is the exponent a, 0 < a < 1."""
 
     name: ClassVar[str] = "power"

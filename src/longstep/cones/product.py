@@ -12,9 +12,6 @@ from typing_extensions import override
 from .base import ClarabelCone, Cone
 from .registry import KINDS
 
-# Every file and every hash has these, with no rows too; the others only where they have rows.
-_ALWAYS = ("zero", "nonnegative", "second_order", "semidefinite")
-
 
 class Cones(eqx.Module):
     """K = {0}^zero × R₊^nonnegative × second-order × semidefinite × exponential × power cones, rows in this order.
@@ -112,9 +109,9 @@ class Cones(eqx.Module):
 
     def to_json(self) -> dict[str, int | list[int] | list[float]]:
         """The sizes by name, from which `Cones(**sizes)` makes the same product."""
-        return {cone.name: cone.to_json() for cone in self.kinds if cone.rows or cone.name in _ALWAYS}
+        return {cone.name: cone.to_json() for cone in self.kinds if cone.rows or cone.always_kept}
 
     def hashed(self) -> tuple:
         """What a content hash is made of."""
-        always = tuple(cone.sizes for cone in self.kinds if cone.name in _ALWAYS)
-        return *always, *((cone.name, cone.sizes) for cone in self.parts if cone.name not in _ALWAYS)
+        always = tuple(cone.sizes for cone in self.kinds if cone.always_kept)
+        return *always, *((cone.name, cone.sizes) for cone in self.parts if not cone.always_kept)

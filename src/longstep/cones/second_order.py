@@ -19,6 +19,7 @@ class SecondOrder(Cone[tuple[int, ...]]):
     scs: ClassVar[str] = "q"
     cvxpy: ClassVar[tuple[str, ...]] = ("SOC",)
     cvxpy_dims: ClassVar[str] = "soc"
+    always_kept: ClassVar[bool] = True
     c_part: ClassVar[str | None] = "cones.c"
 
     checked = staticmethod(checked_orders)

@@ -25,7 +25,10 @@ class Semidefinite(Cone[tuple[int, ...]]):
     scs: ClassVar[str] = "s"
     cvxpy: ClassVar[tuple[str, ...]] = ("PSD", "SvecPSD")
     cvxpy_dims: ClassVar[str] = "psd"
+    always_kept: ClassVar[bool] = True
     c_part: ClassVar[str | None] = "semidefinite.c"
+    # Jacobi's rotations, by which C finds eigenvalues, take about 40·k³ operations.
+    largest_in_c: ClassVar[int] = 64
 
     checked = staticmethod(checked_orders)
 
@@ -59,7 +62,7 @@ class Semidefinite(Cone[tuple[int, ...]]):
 
     @override
     def clarabel_order(self):
-        """Lower triangles by columns, where Clarabel has upper ones."""
+        """Return our rows in Clarabel's order: lower triangles by columns, where Clarabel has upper ones."""
         parts = [np.arange(0)]
         start = 0
         for k in self.sizes:
@@ -69,6 +72,25 @@ class Semidefinite(Cone[tuple[int, ...]]):
             parts.append(np.concatenate([ours[: j + 1, j] for j in range(k)]))
             start += len(row)
         return np.concatenate(parts)
+
+    @override
+    def refuse_c(self) -> str | None:
+        largest = max(self.sizes, default=0)
+        if largest <= self.largest_in_c:
+            return super().refuse_c()
+        return (
+            f"C code is written for semidefinite cones up to order {self.largest_in_c}, this family has one of order "
+            f"{largest}: its eigenvalues would take longer than all else"
+        )
+
+    @property
+    @override
+    def c_matrix(self) -> int:
+        return max((k * k for k in self.sizes), default=1)
+
+    @override
+    def count_c_derivatives(self) -> dict[str, int]:
+        return {"VALUES": sum(self.sizes), "VECTORS": sum(k * k for k in self.sizes)}
 
 
 def after(v: Float[Array, "k *N"], before: Float[Array, "l *N"]) -> Float[Array, "k *N"]:

@@ -18,6 +18,7 @@ class Zero(Cone[int]):
     scs: ClassVar[str] = "z"
     cvxpy: ClassVar[tuple[str, ...]] = ("Zero",)
     cvxpy_dims: ClassVar[str] = "zero"
+    always_kept: ClassVar[bool] = True
     c_part: ClassVar[str | None] = "project.c"
     empty: ClassVar[int] = 0
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from .._util.memory import require
+from .._util.memory import require, usable
 from .._util.progress import say
 from .._util.text import duration, in_words
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
 from ..families.base import Family
-from ..linalg.systems import ALWAYS, choose
+from ..linalg.systems import ALWAYS, LinearSystem, Pattern, choose
 from ..schedules.lengths import block_lengths
 
 # The share of what is neither kept by reverse mode nor a factor; measured.
@@ -73,31 +73,38 @@ def forecast(
     n = family.n
     size = family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)
-    kept = _describe(algorithm, family)
+    pattern = algorithm.pattern(family)
+    kept = _Kept(0, "steps", 0.0)
+    if pattern is not None:
+        kept = _describe(choose(pattern, ALWAYS, usable() / count, size), pattern, size)
     longest = max(block_lengths(horizon, block), default=0)
     steps = algorithm.numbers_per_step * longest * instances * (n + family.m)
-    training = size * _REST * (min(longest, count) * kept.numbers + steps)
+    training = _REST * (min(longest, count) * kept.bytes + size * steps)
     if memory_limit is not None:
         training = min(training, memory_limit)
-    return Forecast(count * max(kept.numbers, n) * size, training, count, kept.kind, count * kept.seconds, memory_limit)
+    return Forecast(
+        factors=count * max(kept.bytes, n * size),
+        training=training,
+        count=count,
+        kind=kept.kind,
+        seconds=count * kept.seconds,
+        limit=memory_limit,
+    )
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """How many numbers a solver keeps for one θ, what they are, and how long they take."""
+    """How many bytes a solver keeps for one θ, what they are, and how long they take."""
 
-    numbers: int
+    bytes: int
     kind: str
     seconds: float
 
 
-def _describe(algorithm: Algorithm, family: Family) -> _Kept:
+def _describe(back_end: type[LinearSystem], pattern: Pattern, itemsize: int) -> _Kept:
     """Return what a solver keeps for one θ."""
-    pattern = algorithm.pattern(family)
-    if pattern is None:
-        return _Kept(0, "steps", 0.0)
-    back_end = choose(pattern, ALWAYS)
-    return _Kept(back_end.size(pattern), back_end.describe(pattern), back_end.flops(pattern, 0.0) / _SPEED)
+    made = back_end.cost(pattern, 0.0, itemsize)
+    return _Kept(int(made.bytes), back_end.describe(pattern), made.flops / _SPEED)
 
 
 # Operations a second of two ordinary cores, as the back ends count them.
@@ -106,10 +113,10 @@ _SPEED = 6e10
 _LONG_SECONDS = 10.0
 
 
-def require_factors(algorithm: Algorithm, family: Family, count: int, dtype: np.dtype) -> None:
+def require_factors(back_end: type[LinearSystem], pattern: Pattern, count: int, dtype: np.dtype) -> None:
     """Refuse so many factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
-    kept = _describe(algorithm, family)
-    _require(count * kept.numbers * dtype.itemsize, count, kept.kind)
+    kept = _describe(back_end, pattern, dtype.itemsize)
+    _require(count * kept.bytes, count, kept.kind)
     seconds = count * kept.seconds
     if seconds > _LONG_SECONDS:
         say(f"longstep makes {count} {kept.kind}, which takes {duration(seconds)}")

@@ -86,7 +86,7 @@ def guarded(
     """
     safeguard = problem.plan.safeguard
     assert safeguard is not None
-    ends = safeguard.block_ends()
+    ends = safeguard.list_judgements()
     recorded = bool(jax.tree.leaves(record))
 
     def one(k, carried, guard: Guard, at_anchor: RecordT):

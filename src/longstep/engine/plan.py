@@ -11,34 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._util.memory import usable
 from ..algorithms.base import Algorithm, Course, Number, State, Theta, Trimmed
 from ..algorithms.residuals import Residuals
 from ..families.base import Family
-from ..linalg.systems import ALWAYS, Factored, LinearSystem, Picked, choose, factorize, refinements_for
+from ..linalg.systems import (
+    ALWAYS,
+    Factored,
+    LinearSystem,
+    Pattern,
+    Picked,
+    choose,
+    factorize,
+    factorize_by,
+    refinements_for,
+)
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
-
-
-class Safeguard(eqx.Module):
-    """How a run notices that learned steps fail on an instance, and what it does instead.
-
-    `block`: where the merit (objective, or residual) did not fall over a block, the instance returns to the block's
-    start and takes a block of steps with the safe θ before it joins the schedule again; after the second time it keeps
-    them. `step`: a step after which it grew more than tenfold is taken back, and the safe θ are kept from then on. Both
-    need nothing but the instance itself; the steady state is the same for all.
-    """
-
-    rule: str = eqx.field(static=True)
-    safe: dict[str, Float[Array, ""]]
-    ends: Bool[Array, " H"]
-
-    def block_ends(self) -> Int[Array, " H"]:
-        """For every step, the number of steps after which the next judgement is due."""
-        following = jnp.arange(1, self.ends.size + 1, dtype=jnp.int32)
-        if self.rule == "step":
-            return following
-        return jax.lax.cummin(jnp.where(self.ends, following, self.ends.size), reverse=True)
-
+from .rules import RULES, Safeguard
 
 # After so many steps in the steady state who is not done goes on with the fallback.
 _PATIENCE = 1000
@@ -107,6 +97,11 @@ class Plan(eqx.Module):
         if self.plain is not None:
             theta |= {name: jnp.where(self.plain[k], 1.0, vector) for name, vector in self.vectors.items()}
         return theta
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the host solves, one instance after the other."""
+        return self.factors is not None and self.factors.on_host
 
     def own(self) -> "Plan":
         """The plan as the schedule's own places see it, where the factors of a ladder's rungs may be worse."""
@@ -193,7 +188,7 @@ def make_plan(
         which = np.zeros(plain.size, int)
         factors = None
     else:
-        kept = _kept_precision(algorithm, family, schedule, precision)
+        kept = _kept_precision(family, _find_pattern(algorithm, family, schedule), precision)
         tolerance = algorithm.solve_tolerance(float(np.finfo(family.dtype).eps))
         pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
         errors = np.array([float(e) for _, e in pairs])[which]
@@ -209,7 +204,9 @@ def make_plan(
         factors = factors.refined(max(float(e) for _, e in pairs), tolerance)
         factors = factors if trusted else factors.distrust()
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
-    guard = _safeguard(algorithm, family, schedule, safeguard) if safeguard and len(schedule) else None
+    guard = None
+    if safeguard is not None and len(schedule):
+        guard = _make_safeguard(RULES[safeguard], algorithm, family, schedule)
     return Plan(
         theta,
         factors,
@@ -236,13 +233,19 @@ def _places(schedule: Schedule, rungs: "_Rungs | None") -> tuple[dict[str, np.nd
     return table, np.append(own, rungs.plain & (schedule.metric is not None))
 
 
-def _kept_precision(algorithm: Algorithm, family: Family, schedule: Schedule, precision: np.dtype | None) -> np.dtype:
-    """What factors are kept in: a lower precision is for dense ones."""
+def _find_pattern(algorithm: Algorithm, family: Family, schedule: Schedule) -> Pattern:
+    """Return what all systems of a plan have in common: with a metric the weights of rows differ."""
     pattern = algorithm.pattern(family)
     assert pattern is not None
-    pattern = replace(pattern, spectral=pattern.spectral and schedule.metric is None)
-    dense = choose(pattern, ALWAYS).size(pattern) > family.n
-    return precision if dense and precision is not None else family.dtype
+    return replace(pattern, spectral=pattern.spectral and schedule.metric is None)
+
+
+def _kept_precision(family: Family, pattern: Pattern, precision: np.dtype | None) -> np.dtype:
+    """Return what factors are kept in: a lower precision is for those that are more than a vector."""
+    vector = family.n * family.dtype.itemsize
+    if precision is None or choose(pattern, ALWAYS).bytes(pattern, family.dtype.itemsize) <= vector:
+        return family.dtype
+    return precision
 
 
 def _factors(
@@ -257,7 +260,9 @@ def _factors(
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
     keys = np.column_stack([*(table[name] for name in factored), plain])
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    require_factors(algorithm, family, len(distinct), kept)
+    pattern = _find_pattern(algorithm, family, schedule)
+    back_end = choose(pattern, ALWAYS, usable() / len(distinct), kept.itemsize)
+    require_factors(back_end, pattern, len(distinct), kept)
     like = jnp.zeros((), kept)
     vectors = algorithm.vectors(family, schedule.metric)
     # A local switch: the process-wide one is the user's.
@@ -269,7 +274,7 @@ def _factors(
             for name, given in vectors.items():
                 vector = jnp.asarray(given, jnp.float64)
                 theta[name] = jnp.ones_like(vector) if key[-1] else vector
-            pairs.append(_factor(algorithm, exact, theta, like))
+            pairs.append(_factor(algorithm, exact, theta, back_end, like))
     return pairs, which.ravel()
 
 
@@ -347,19 +352,19 @@ def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs |
     )
 
 
-def _safeguard(algorithm: Algorithm, family: Family, schedule: Schedule, rule: str) -> Safeguard:
+def _make_safeguard(rule: type[Safeguard], algorithm: Algorithm, family: Family, schedule: Schedule) -> Safeguard:
     ends = np.zeros(len(schedule), bool)
     ends[np.cumsum(schedule.blocks) - 1] = True
     safe = algorithm.safe(family, schedule.steady)
-    return Safeguard(rule, {name: jnp.asarray(value, family.dtype) for name, value in safe.items()}, jnp.asarray(ends))
+    return rule({name: jnp.asarray(value, family.dtype) for name, value in safe.items()}, jnp.asarray(ends))
 
 
 @eqx.filter_jit
 def _factor(
-    algorithm: Algorithm, family: Family, theta: Theta, like: Float[Array, ""]
+    algorithm: Algorithm, family: Family, theta: Theta, back_end: type[LinearSystem], like: Float[Array, ""]
 ) -> tuple[LinearSystem, Float[Array, ""]]:
     """One factor in the precision of `like`, and the error of its inverse in that precision."""
     K = algorithm.operator(family, theta)
-    made = factorize(K, ALWAYS)
+    made = factorize_by(back_end, K)
     factor = jax.tree.map(lambda a: a.astype(like.dtype) if eqx.is_inexact_array(a) else a, made)
     return factor, factor.error(K)

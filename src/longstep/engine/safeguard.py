@@ -39,9 +39,8 @@ def watch(problem: Problem, state: State) -> Guard | None:
     safeguard = problem.plan.safeguard
     if safeguard is None:
         return None
-    merit, _ = problem.algorithm.merit(problem.family, problem.residuals(state), safeguard.rule)
-    anchor = state if safeguard.rule == "block" else None
-    return Guard(anchor, merit, jnp.zeros(merit.shape, bool), jnp.zeros(merit.shape, jnp.int32))
+    merit, _ = safeguard.measure(problem.algorithm, problem.family, problem.residuals(state))
+    return Guard(safeguard.keep_anchor(state), merit, jnp.zeros(merit.shape, bool), jnp.zeros(merit.shape, jnp.int32))
 
 
 def fails(problem: Problem, residuals: Residuals, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
@@ -49,10 +48,9 @@ def fails(problem: Problem, residuals: Residuals, guard: Guard) -> tuple[Bool[Ar
     that merit."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
-    merit, rounding = problem.algorithm.merit(problem.family, residuals, safeguard.rule)
-    growth = 1.0 if safeguard.rule == "block" else 10.0
+    merit, rounding = safeguard.measure(problem.algorithm, problem.family, residuals)
     # Written so that NaN fails.
-    return ~(merit <= growth * guard.merit + rounding) & ~guard.safe, merit
+    return ~(merit <= safeguard.growth * guard.merit + rounding) & ~guard.safe, merit
 
 
 def settle(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[TreeT, Guard, Residuals]:
@@ -60,15 +58,14 @@ def settle(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[T
     the residuals too of the states that are left."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
-    by_block = safeguard.rule == "block"
     residuals = problem.residuals(state)
     failed, merit = fails(problem, residuals, guard)
     state = choose(failed, back, state)
     residuals = jax.lax.cond(jnp.any(failed), lambda: problem.residuals(state), lambda: residuals)
     merit = jnp.where(failed, guard.merit, merit)
     failures = guard.failures + failed
-    safe = failed | (failures >= (2 if by_block else 1))
-    return state, Guard(state if by_block else None, merit, safe, failures), residuals
+    safe = failed | (failures >= safeguard.most_failures)
+    return state, Guard(safeguard.keep_anchor(state), merit, safe, failures), residuals
 
 
 def choose(condition: Bool[Array, "*N"], new: TreeT, old: TreeT) -> TreeT:

@@ -15,7 +15,7 @@ from .condensation import Condensation
 from .condensed import order_inner
 from .header import write_header
 from .linear import Linear, factor_system
-from .newton import read_newton, spectrum_sizes
+from .newton import count_derivatives, measure_matrix, read_newton
 from .ordering import METHODS
 from .problem import Generated, Problem, extract_problem
 from .source import LEAST_EPS, list_features, rename_prefix, write_data
@@ -85,7 +85,9 @@ class _Single(Generated):
         self.finish = None
         self.proximal = solver.proximal
         guard = solver.plan.safeguard
-        rule = None if guard is None else guard.rule
+        rule = None
+        if guard is not None:
+            rule = guard.name
         work = self.algorithm.prepare_family(self.family.astype("float32"))
         self.plan = make_plan(self.algorithm, work, self.schedule, rule, ladder=solver.ladder)
 
@@ -201,7 +203,7 @@ def _measure_memory(problem: Problem, linear: Linear, width: int) -> tuple[int, 
         reals = n + 2 * rows + 2 * state + (n + 2 * rows) + 2 * rows + 2 * n + spare + judged
         integers = 9
     else:
-        matrix = 2 * max((k * k for k in problem.cones.semidefinite), default=1)
+        matrix = 2 * measure_matrix(problem.cones)
         state = 2 * n + 3 * rows + 3
         reals = (
             n + rows + 1 + 2 * state + (n + 2 * rows + 1) + (n + rows + 1) + 2 * rows + 3 * n + matrix + spare + judged
@@ -223,7 +225,7 @@ def _measure_memory(problem: Problem, linear: Linear, width: int) -> tuple[int, 
 
 def _count_newton(problem: Problem, n: int, rows: int) -> int:
     """Return the real numbers of what Newton's method works with: the matrix, vectors, and a state to go back to."""
-    spectra = sum(spectrum_sizes(problem).values())
+    spectra = sum(count_derivatives(problem).values())
     state = 2 * n + 3 * rows + 3
     return n * n + 4 * n + 4 + 4 * n + 5 * rows + spectra + state + 9
 

@@ -9,9 +9,7 @@ from . import emit
 
 def write_cones(cones: Cones, precision: str, features: dict[str, bool]) -> list[str]:
     """Return the projections onto cones and what they are of, in parts."""
-    parts = [emit.defines(_count_cones(cones))]
-    if cones.exponential or cones.power:
-        parts.append(write_curved(precision))
+    parts = [emit.defines(_count_cones(cones)), *write_shared(cones, precision)]
     for cone in cones.parts:
         # What has no sizes of its own is a loop of project.c.
         if cone.joint and cone.c_part is not None:
@@ -43,8 +41,10 @@ def _write_sizes(cone: Cone, precision: str) -> str:
     return emit.reals(cone.name, cone.sizes, precision)
 
 
-def write_curved(precision: str) -> str:
-    """Return what the projections onto curved cones share: a root, and beyond which numbers exponentials overflow."""
+def write_shared(cones: Cones, precision: str) -> list[str]:
+    """Return the code that the projections of several kinds of cones share, each once, behind beyond which numbers
+    exponentials overflow."""
     real = emit.REALS[precision]
     numbers = {"LOG_MAX": 0.99 * math.log(real.most), "FAR": real.most**0.3}
-    return emit.defines(emit.numbers(numbers, precision)) + "\n" + emit.read_part("curved.c")
+    shared = dict.fromkeys(cone.c_shared for cone in cones.parts if cone.c_shared is not None)
+    return [emit.defines(emit.numbers(numbers, precision)) + "\n" + emit.read_part(part) for part in shared]

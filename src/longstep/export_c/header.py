@@ -7,7 +7,7 @@ import numpy as np
 from ..families.names import Block
 from . import emit
 from .linear import Linear
-from .newton import spectrum_sizes
+from .newton import count_derivatives, measure_matrix
 from .problem import Problem
 
 _TYPES = {"qp": "qp.h", "condensed": "condensed.h", "conic": "conic.h"}
@@ -79,9 +79,8 @@ def _measure_vectors(problem: Problem, linear: Linear, width: int) -> dict[str, 
     if c is not None and problem.finish is not None:
         lengths["LONGSTEP_SLOTS_"] = emit.pad_length(c.slots, width)
     if problem.cones is not None and problem.finish is not None:
-        lengths |= spectrum_sizes(problem)
-    orders = () if problem.cones is None else problem.cones.semidefinite
-    lengths["LONGSTEP_MATRIX_"] = max((k * k for k in orders), default=1)
+        lengths |= count_derivatives(problem)
+    lengths["LONGSTEP_MATRIX_"] = measure_matrix(problem.cones)
     return lengths
 
 

@@ -46,6 +46,9 @@ def factor_system(problem: Problem, method: str, precision: str) -> Linear:
 
 
 def _choose_system(problem: Problem, method: str, precision: str) -> Linear:
+    """Return the cheapest factorization. The solver's own back ends are not asked for its cost, because C solves one
+    right-hand side at a time by code that is written for the entries of K, where JAX multiplies dense matrices with
+    many; numbers and order of the augmented form, and the rule of refinement, are theirs."""
     lanes = LANES[precision]
     form = None
     # The augmented form is looked at where the solver itself has sparse factors, whose matrix is not diagonal.

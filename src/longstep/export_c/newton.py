@@ -1,6 +1,5 @@
 """The data of the finish of cone programs as C: the rows of A, the lower triangle of P, and the rules of the search."""
 
-import numpy as np
 import scipy.sparse as sp
 
 from ..cones.product import Cones
@@ -9,9 +8,11 @@ from ..engine.finish import ACCURACY
 from . import emit
 from .problem import Problem
 
-# What the finish is written as, in this order, and what of it is for some cones alone.
-_CURVED = "newton_curved.c"
-_PARTS = ("newton_sums.c", "newton_cones.c", _CURVED, "newton_weights.c", "newton_system.c", "newton.c")
+# What the finish is written as: before and behind what is for some cones alone.
+_FIRST = ("newton_sums.c", "newton_cones.c")
+_LAST = ("newton_weights.c", "newton_system.c", "newton.c")
+# Which numbers make derivatives of projections: eigenvalues, eigenvectors, and bases with eigenvalues.
+_ARRAYS = ("VALUES", "VECTORS", "BASES")
 
 
 def write_newton(problem: Problem, A: sp.csr_array, P: sp.csr_array, precision: str) -> list[str]:
@@ -42,8 +43,8 @@ def write_newton(problem: Problem, A: sp.csr_array, P: sp.csr_array, precision: 
 
 def read_newton(cones: Cones) -> str:
     """Return the code of the finish."""
-    curved = cones.exponential or cones.power
-    return "".join(emit.read_part(name) for name in _PARTS if curved or name != _CURVED)
+    own = dict.fromkeys(cone.c_finish for cone in cones.parts if cone.c_finish is not None)
+    return "".join(emit.read_part(name) for name in (*_FIRST, *own, *_LAST))
 
 
 def _write_entries(name: str, across: str, matrix: sp.csr_array | sp.csc_array, precision: str) -> tuple[str, ...]:
@@ -55,11 +56,15 @@ def _write_entries(name: str, across: str, matrix: sp.csr_array | sp.csc_array, 
     )
 
 
-def spectrum_sizes(problem: Problem) -> dict[str, int]:
-    """Return how many numbers make derivatives: eigenvalues and eigenvectors of all semidefinite
-    cones, bases and eigenvalues of curved ones. C has no arrays without entries."""
+def count_derivatives(problem: Problem) -> dict[str, int]:
+    """Return how many numbers make the derivatives of projections, by array. C has no arrays without entries."""
     assert problem.cones is not None
-    orders = np.array(problem.cones.semidefinite, int)
-    curved = problem.cones.exponential + len(problem.cones.power)
-    sizes = {"VALUES": int(orders.sum()), "VECTORS": int((orders**2).sum()), "BASES": 12 * curved}
-    return {f"LONGSTEP_{name}_": max(size, 1) for name, size in sizes.items()}
+    counts = [cone.count_c_derivatives() for cone in problem.cones.parts]
+    return {f"LONGSTEP_{name}_": max(sum(count.get(name, 0) for count in counts), 1) for name in _ARRAYS}
+
+
+def measure_matrix(cones: Cones | None) -> int:
+    """Return the numbers of the matrix that projections work on; 1 without."""
+    if cones is None:
+        return 1
+    return max((cone.c_matrix for cone in cones.parts), default=1)

@@ -96,7 +96,8 @@ class Choice(NamedTuple):
 
 
 def choose_method(pattern: sp.csr_array, method: str, lanes: int) -> Choice:
-    """Return the blocks of the method that was asked for; `auto` takes the cheapest by the cost model."""
+    """Return the blocks of the method that was asked for; `auto` takes the cheapest by the cost model, which counts
+    what one right-hand side costs on one core, where `linalg.systems` counts long products of many."""
     costs = Costs(BLOCK, ROW, lanes)
     n = pattern.shape[0]
     whole = join_columns(n)

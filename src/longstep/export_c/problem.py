@@ -17,6 +17,7 @@ from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.finisher import can_finish
 from ..engine.plan import LadderUse, Plan
+from ..engine.rules import Safeguard
 from ..engine.start import LearnedStart
 from ..families.base import Family
 from ..families.conic import Conic
@@ -28,9 +29,6 @@ from ..linalg.matrix import ArrayLike2D
 from ..schedules.schedule import Schedule
 from .condensation import Condensation, condense
 from .vectors import Constrained, Vector, map_data, stack_base
-
-# Jacobi's rotations take about 40·k³ operations.
-LARGEST_SEMIDEFINITE = 64
 
 
 class Generated(Protocol):
@@ -99,7 +97,7 @@ class Problem:
     weights: Float[np.ndarray, "factors weighted"]
     horizon: int
     warm: bool
-    safeguard: str | None
+    safeguard: type[Safeguard] | None
     ends: Int[np.ndarray, " H"]
     data: dict[str, Vector]
     mapped: bool
@@ -178,7 +176,7 @@ class _Common(TypedDict):
     weights: np.ndarray
     horizon: int
     warm: bool
-    safeguard: str | None
+    safeguard: type[Safeguard] | None
     ends: np.ndarray
     mapped: bool
     seen: Seen | None
@@ -207,7 +205,7 @@ def _extract_common(solver: Generated, family: Constrained, working: Constrained
     rule = None
     ends = np.zeros(0, int)
     if guard is not None:
-        rule = guard.rule
+        rule = type(guard)
         ends = np.asarray(guard.ends, int)
     shift, weights = _evaluate_systems(solver.algorithm, working, theta, which, metric, plain)
     return {
@@ -354,17 +352,9 @@ _BACK_ENDS: dict[str | None, Callable[..., Problem]] = {
 
 def _check_cones(cones: Cones) -> None:
     for cone in cones.parts:
-        if cone.c_part is None:
-            raise ValueError(
-                f"C code is not written for the {cone.title} cone, of which this family has {len(cone.each)}. "
-                "Use the solver from Python"
-            )
-    largest = max(cones.semidefinite, default=0)
-    if largest > LARGEST_SEMIDEFINITE:
-        raise ValueError(
-            f"C code is written for semidefinite cones up to order {LARGEST_SEMIDEFINITE}, this family has one of "
-            f"order {largest}: its eigenvalues would take longer than all else. Use the solver from Python"
-        )
+        reason = cone.refuse_c()
+        if reason is not None:
+            raise ValueError(f"{reason}. Use the solver from Python")
 
 
 def _clean(matrix: ArrayLike2D) -> sp.csr_array:

@@ -1,12 +1,12 @@
 """The C source of a solver: its numbers in the order of elimination, and the parts that compute with them."""
 
 import re
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..cones.product import Cones
+from ..engine.rules import BlockRule
 from . import emit
 from .condensed import order_inner, write_condensed
 from .cones import write_cones
@@ -19,17 +19,6 @@ from .vectors import Vector
 
 # The least tolerance that makes sense in float; double has none.
 LEAST_EPS = {"double": 0.0, "float": 1e-6}
-
-
-class _Rule(NamedTuple):
-    """A rule of the safeguard: its number in C, the growth that fails, and after how many failures steps stay safe."""
-
-    number: int
-    growth: int
-    failures: int
-
-
-_SAFEGUARDS = {None: _Rule(0, 1, 2), "block": _Rule(1, 1, 2), "step": _Rule(2, 10, 1)}
 
 
 def rename_prefix(text: str, prefix: str) -> str:
@@ -67,7 +56,11 @@ def _write_scalars(problem: Problem, linear: Linear, precision: str) -> str:
     real = emit.REALS[precision]
     vectors = [*problem.data.values(), *_condensed_data(problem)]
     largest = max(problem.n, problem.constraints, problem.size, *(v.matrix.nnz for v in vectors))
-    rule = _SAFEGUARDS[problem.safeguard]
+    number = 0
+    rule = BlockRule
+    if problem.safeguard is not None:
+        number = problem.safeguard.c_number
+        rule = problem.safeguard
     sign = 1
     if problem.layout is not None:
         sign = problem.layout.sign
@@ -76,10 +69,10 @@ def _write_scalars(problem: Problem, linear: Linear, precision: str) -> str:
         "ROWS": problem.A.shape[0],
         "HORIZON": problem.horizon,
         "FACTOR_SIZE": linear.factors.shape[1],
-        "SAFEGUARD": f"{rule.number} /* 1: after each block, 2: after each step */",
+        "SAFEGUARD": f"{number} /* 1: after each block, 2: after each step */",
         "REFINEMENTS": linear.refinements,
-        "GROWTH": rule.growth,
-        "FAILURES": f"{rule.failures} /* after so many, safe steps to the end */",
+        "GROWTH": int(rule.growth),
+        "FAILURES": f"{rule.most_failures} /* after so many, safe steps to the end */",
         "ROOT_EPSILON": emit.number(real.epsilon**0.5, precision),
         "EPS_INFEASIBLE": emit.number(problem.eps_infeasible, precision),
         "OBJECTIVE_SIGN": sign,
@@ -102,7 +95,7 @@ def name_functions(precision: str) -> str:
 def _write_steps(problem: Problem, linear: Linear, precision: str, apart: bool) -> list[str]:
     """Return where blocks end, the factors and which of them each step takes, and how they and maps are applied."""
     parts = []
-    if problem.safeguard == "block":
+    if problem.safeguard is not None and problem.safeguard.by_block:
         parts.append(emit.integers("uint8_t", "ends", problem.ends))
     kind = "uint8_t" if linear.factors.shape[0] < 256 else "uint16_t"
     factors = "static const real *factors;\n"

@@ -78,6 +78,9 @@ def _write_readme(code: Code, solver_hash: str, version: str) -> str:
     form = "½x'Px + q'x subject to l ≤ Ax ≤ u"
     if problem.cones is not None:
         form = "½x'Px + c'x subject to Ax + s = b, s ∈ K"
+    safeguard = "none, the schedule is trusted"
+    if problem.safeguard is not None:
+        safeguard = problem.safeguard.words
     values = {
         "form": form,
         "n": problem.n,
@@ -96,14 +99,7 @@ def _write_readme(code: Code, solver_hash: str, version: str) -> str:
         "distinct": len(problem.shift),
         "factor": _format_bytes(code.factor_bytes),
         "method": _describe_method(code.linear),
-        "safeguard": _SAFEGUARDS[problem.safeguard],
+        "safeguard": safeguard,
         "hash": solver_hash[:16],
     }
     return emit.fill_part("README.md", prefix=code.prefix, PREFIX=code.prefix.upper(), **values)
-
-
-_SAFEGUARDS = {
-    None: "none, the schedule is trusted",
-    "block": "where residuals did not fall over a block of steps, it is undone and a block of safe steps is taken",
-    "step": "a step after which residuals grew tenfold is undone, and safe steps are taken from then on",
-}

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from .._util.hashing import content_hash
 from .._util.processes import require_jax
+from ..linalg.matrix import is_diagonal
 from ..linalg.real import check_real, plain_array, real_array
 from .affine import Affine
 from .names import Layout
@@ -354,11 +355,6 @@ def _is_definite(matrix: sp.csc_array) -> bool:
     except np.linalg.LinAlgError:
         return False
     return True
-
-
-def is_diagonal(matrix: sp.csr_array) -> bool:
-    """Whether nothing lies off the diagonal."""
-    return abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0
 
 
 def spectrum(name: str, matrix: sp.csr_array) -> np.ndarray:

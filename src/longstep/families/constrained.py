@@ -9,11 +9,10 @@ import scipy.sparse as sp
 from jaxtyping import Array
 from typing_extensions import override
 
-from .._util.memory import require
 from .._util.progress import say
 from .._util.text import duration
-from ..linalg.matrix import ArrayLike2D, to_csr
-from ..linalg.systems import may_be_sparse
+from ..linalg.matrix import ArrayLike2D, is_one_to_one, to_csr
+from ..linalg.systems import require_room
 from .affine import WorkingMap
 from .base import (
     Encoded,
@@ -26,7 +25,7 @@ from .base import (
     is_dense,
     is_named,
 )
-from .equilibration import Matrices, is_one_to_one
+from .equilibration import Matrices
 from .names import Layout
 from .traced import trace_data, trace_vector
 
@@ -87,7 +86,7 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
     @property
     @override
     def sparse(self) -> bool:
-        return self.matrices.augmented is not None
+        return self.matrices.structure.on_host
 
     @override
     def single(self, parameter: Parameters) -> Parameters:
@@ -145,8 +144,7 @@ def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array,
     check_square("P", square)
     check_linear("A", rows, square.shape[0])
     n = square.shape[0]
-    if not may_be_sparse(n, square.nnz + rows.nnz):
-        require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", _TOO_LARGE)
+    require_room(n, square.nnz + rows.nnz, _TOO_LARGE)
     seconds = _estimate(square, rows)
     if seconds > _LONG_SECONDS:
         say(f"longstep checks and scales a family with {n} unknowns, which takes {duration(seconds)}")

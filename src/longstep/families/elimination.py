@@ -19,7 +19,7 @@ ArrayT = TypeVar("ArrayT")
 _RANK = 1e-11
 # Where the least eigenvalue of N'(P + C'C)N is above this part of the largest, it needs nothing to be definite.
 _DEFINITE = 1e-7
-_SHIFT = 1e-10
+_RIDGE = 1e-10
 # Coordinates begin at the minimiser where the condition number of N'PN is below this power of 1/ε: 8000, in single
 # precision 50.
 _WELL = 0.25
@@ -30,7 +30,7 @@ class Elimination(eqx.Module):
 
     In v the program is: minimise ½v'(N'PN)v + (N'(q + P Y b))'v subject to l ≤ C N v + C Y b ≤ u, over the other rows
     C. All in equilibrated units. `apart` is I − E Y, which is zero unless equalities repeat each other; `equalities`
-    and `others` are their places among the family's rows. `shift` is a multiple of the identity that makes
+    and `others` are their places among the family's rows. `ridge` is the multiple of the identity that makes
     N'PN + N'C'C N definite and is small beside it: zero where P and the other rows see every direction of v, which are
     then `seen`. `inverse` is that of N'PN, if it is well-conditioned: v = 0 is then put at the minimiser on the
     equalities' solutions, where the cost of v is none.
@@ -48,7 +48,7 @@ class Elimination(eqx.Module):
     others: Int[Array, " i"]
     inverse: Matrix | None
     order: Int[Array, " rows"]
-    shift: Float[Array, ""]
+    ridge: Float[Array, ""]
     seen: bool = eqx.field(static=True)
     free: int = eqx.field(static=True)
 
@@ -59,11 +59,13 @@ class Elimination(eqx.Module):
 
 
 class EliminatedInstance(QPInstance):
-    """An instance (q, l, u) with what the equalities make of it: the point at v = 0, the cost of v, the values of the
-    inequalities at v = 0, and the coordinates of Y b. `low` and `high` are their bounds; None where all instances have
-    the same."""
+    """An instance (q, l, u) with what the equalities make of it.
 
-    shift: Float[Array, "n *N"]
+    The `offset` is the point at v = 0, `cost` that of v, `level` the values of the inequalities at v = 0, `origin` the
+    coordinates of Y b. `low` and `high` are the bounds of the inequalities; None where all instances have the same.
+    """
+
+    offset: Float[Array, "n *N"]
     cost: Float[Array, "v *N"]
     level: Float[Array, "i *N"]
     origin: Float[Array, "v *N"]
@@ -114,13 +116,13 @@ class EliminatedQP(QP):
         """Return what the equalities make of an instance."""
         e = self.elimination
         b = l[e.equalities]
-        shift = e.Y.mv(b)
+        offset = e.Y.mv(b)
         cost = e.N.rmv(q) + e.cost.mv(b)
         level = e.level.mv(b)
         if e.inverse is None:
-            return Placed(shift, cost, level, jnp.zeros_like(cost))
+            return Placed(offset, cost, level, jnp.zeros_like(cost))
         origin = e.inverse.mv(cost)
-        return Placed(shift - e.N.mv(origin), jnp.zeros_like(cost), level - e.A.mv(origin), origin)
+        return Placed(offset - e.N.mv(origin), jnp.zeros_like(cost), level - e.A.mv(origin), origin)
 
     def bounds(self, instance: EliminatedInstance) -> tuple[Float[Array, "i *one"], Float[Array, "i *two"]]:
         """The bounds of the inequalities, shaped to broadcast against their values."""
@@ -147,7 +149,7 @@ class EliminatedQP(QP):
 class Placed(NamedTuple, Generic[ArrayT]):
     """What the equalities make of an instance, here or on the host; see `EliminatedInstance`."""
 
-    shift: ArrayT
+    offset: ArrayT
     cost: ArrayT
     level: ArrayT
     origin: ArrayT
@@ -167,13 +169,13 @@ def solutions(E: Float[np.ndarray, "e n"]) -> tuple[Float[np.ndarray, "n v"], Fl
     return right[rank:].T, right[:rank].T @ (left[:, :rank] / sizes[:rank]).T
 
 
-def small_shift(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> float:
-    """What makes P + A'A definite where it is not by a margin: a small part of the largest diagonal entry of P, or of
-    one; else zero."""
+def small_ridge(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> float:
+    """Return the multiple of I that makes P + A'A definite where it is not by a margin: a small part of the largest
+    diagonal entry of P, or of one; else zero."""
     values = np.linalg.eigvalsh(P + A.T @ A)
     if values.size == 0 or values[0] > _DEFINITE * values[-1]:
         return 0.0
-    return _SHIFT * max(float(np.abs(np.diagonal(P)).max(initial=0.0)), 1.0)
+    return _RIDGE * max(float(np.abs(np.diagonal(P)).max(initial=0.0)), 1.0)
 
 
 def _eliminate(family: QP) -> Elimination:
@@ -190,7 +192,7 @@ def _eliminate(family: QP) -> Elimination:
     apart = None if N.shape[1] + equalities.size == P.shape[0] else make_matrix(np.eye(equalities.size) - E @ Y, dtype)
     reduced = N.T @ P @ N
     reduced = (reduced + reduced.T) / 2
-    shift = small_shift(reduced, C @ N)
+    ridge = small_ridge(reduced, C @ N)
     inverse = _invert_well(reduced, dtype)
     return Elimination(
         E=make_matrix(E, dtype),
@@ -205,8 +207,8 @@ def _eliminate(family: QP) -> Elimination:
         others=jnp.asarray(others),
         inverse=None if inverse is None else make_matrix(inverse, dtype),
         order=jnp.asarray(np.argsort(np.concatenate([equalities, others]))),
-        shift=jnp.asarray(shift, dtype),
-        seen=shift == 0.0,
+        ridge=jnp.asarray(ridge, dtype),
+        seen=ridge == 0.0,
         free=N.shape[1],
     )
 

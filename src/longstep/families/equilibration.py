@@ -6,9 +6,9 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from ..linalg.matrix import Matrix, make_host_matrix, make_matrix, to_csr
-from ..linalg.systems import Quasidefinite, Spectrum, augment
-from .base import is_dense, is_diagonal
+from ..linalg.matrix import Matrix, is_one_to_one, make_host_matrix, make_matrix, to_csr
+from ..linalg.systems import Structure, find_structure
+from .base import is_dense
 
 _SMALLEST = 1e-4
 _LARGEST = 1e4
@@ -99,9 +99,7 @@ class Matrices(eqx.Module):
 
     `free` is F'F of rows F of the equilibrated matrix that are not in Ā, or absent; `size_P` and `size_A` are the
     largest entries of the user's own P and A, or one if that is less, against which certificates of infeasibility are
-    judged.
-    P̄ + Ā'WĀ is `diagonal` for every diagonal W, or not; there is a `spectrum` of P̄ where Ā'Ā = I. Large families have
-    the `augmented` form of that sum, with the free rows behind those of Ā.
+    judged. `structure` is for those who solve with these matrices.
     """
 
     P: Matrix
@@ -112,9 +110,12 @@ class Matrices(eqx.Module):
     size_A: Float[Array, ""]
     n: int = eqx.field(static=True)
     m: int = eqx.field(static=True)
-    diagonal: bool = eqx.field(static=True)
-    spectrum: Spectrum | None
-    augmented: Quasidefinite | None
+    structure: Structure
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether P̄ + Ā'WĀ is diagonal for every diagonal W."""
+        return self.structure.diagonal
 
 
 class Equilibrated:
@@ -130,7 +131,8 @@ class Equilibrated:
         if equilibrate:
             self.d, self.e, self.c = ruiz(P, A, blocks, cost)
             if is_one_to_one(A) and np.unique(blocks).size == m:
-                # Where the scaling of rows of their own converges to: then A'A = I, which training makes use of.
+                # Bounds on all unknowns, and nothing else. Where the scaling of rows of their own converges to: then
+                # A'A = I, which training makes use of.
                 self.e = 1.0 / np.abs(A.data * self.d[A.indices])
         D = sp.diags_array(self.d)
         E = sp.diags_array(self.e)
@@ -142,42 +144,29 @@ class Equilibrated:
     def matrices(self, dtype: np.dtype, rows: np.ndarray, free: np.ndarray | None = None) -> Matrices:
         """The working matrices, with some rows of A, and the others, which are `free`, apart."""
         A = sp.csr_array(self.A[rows])
-        F = None if free is None or not free.size else self.A[free]
-        diagonal = _gram_is_diagonal(self.P, self.A)
-        orthogonal = is_one_to_one(A) and bool(np.allclose(np.abs(A.data), 1.0, rtol=1e-14))
-        augmented = None if diagonal else augment(self.P, A if F is None else sp.csr_array(sp.vstack([A, F])))
-        make = make_matrix if augmented is None else make_host_matrix
-        spectrum = None
-        if orthogonal and F is None and not diagonal and augmented is None:
-            values, vectors = np.linalg.eigh(self.P.toarray())
-            spectrum = Spectrum(jnp.asarray(np.maximum(values, 0.0), dtype), jnp.asarray(vectors, dtype))
+        F = None
+        if free is not None and free.size:
+            F = sp.csr_array(self.A[free])
+        structure = find_structure(self.P, A, F, dtype)
+        make = make_matrix
+        if structure.on_host:
+            make = make_host_matrix
+        square = None
+        if F is not None:
+            square = make(sp.csr_array(F.T @ F), dtype)
         return Matrices(
             P=make(self.P, dtype),
             A=make(A, dtype),
-            free=None if F is None else make(sp.csr_array(F.T @ F), dtype),
+            free=square,
             scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
             size_P=jnp.asarray(_size(self.given_P), dtype),
             size_A=jnp.asarray(_size(self.given_A), dtype),
             n=self.P.shape[0],
             m=A.shape[0],
-            diagonal=diagonal,
-            spectrum=spectrum,
-            augmented=augmented,
+            structure=structure,
         )
-
-
-def is_one_to_one(A: sp.csr_array) -> bool:
-    """Whether A has one entry in every row and column: bounds on all unknowns, and nothing else."""
-    m, n = A.shape
-    return m == n == A.nnz and bool((np.diff(A.indptr) == 1).all()) and np.unique(A.indices).size == n
 
 
 def _size(M: sp.csr_array) -> float:
     """The largest entry, and at most one: large entries must not make a certificate easier to pass."""
     return min(1.0, float(np.max(np.abs(M.data), initial=0.0)))
-
-
-def _gram_is_diagonal(P: sp.csr_array, A: sp.csr_array) -> bool:
-    """Whether P + A'WA is diagonal for every diagonal W, so that a solve is a division."""
-    one_entry_rows = bool((np.diff(A.indptr) <= 1).all())
-    return one_entry_rows and is_diagonal(P)

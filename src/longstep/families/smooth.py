@@ -14,9 +14,8 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
-from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, make_matrix, to_csr
+from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, is_diagonal, make_matrix, to_csr
 from ..linalg.real import plain_array, real_number
-from ..linalg.systems import Spectrum
 from .affine import Affine, WorkingMap, working_map
 from .base import (
     Encoded,
@@ -29,7 +28,6 @@ from .base import (
     checked,
     columns,
     count_parameters,
-    is_diagonal,
     is_named,
     optional_vector,
     plain,
@@ -257,7 +255,6 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
     parameter: Affine | None = eqx.field(static=True)
     mapped: WorkingMap | None
     host: "_QuadraticHost" = eqx.field(static=True)
-    spectrum: Spectrum | None
 
     def __init__(
         self,
@@ -285,7 +282,6 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         self.parameter = parameter
         self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n), eigenvalues)
         self.matrix = make_matrix(matrix, self.dtype)
-        self.spectrum = None
         everything = {"q": np.arange(self.n)}
         self.mapped = working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
 
@@ -293,13 +289,6 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
     def P(self) -> sp.csr_array:
         """The quadratic term, as given."""
         return self.host.P
-
-    def with_spectrum(self) -> "Quadratic":
-        """The same family with the eigenvectors of P, which are computed once; itself where P is diagonal."""
-        if self.host.diagonal or self.spectrum is not None:
-            return self
-        spectrum = Spectrum(*(jnp.asarray(part, self.dtype) for part in self.host.spectrum))
-        return eqx.tree_at(lambda f: f.spectrum, self, spectrum, is_leaf=lambda leaf: leaf is None)
 
     @property
     @override
@@ -368,6 +357,6 @@ class _QuadraticHost:
 
     @functools.cached_property
     def spectrum(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
-        """The eigenvalues of P, none below zero, and its eigenvectors."""
+        """The eigenvalues of P, none below zero, and its eigenvectors, which are computed once."""
         values, vectors = np.linalg.eigh(self.P.toarray())
         return np.maximum(values, 0.0), vectors

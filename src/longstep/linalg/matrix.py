@@ -293,6 +293,17 @@ def to_csr(matrix: ArrayLike2D) -> sp.csr_array:
     return csr
 
 
+def is_diagonal(matrix: sp.csr_array) -> bool:
+    """Whether nothing lies off the diagonal."""
+    return abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0
+
+
+def is_one_to_one(matrix: sp.csr_array) -> bool:
+    """Whether there is one entry in every row and column."""
+    m, n = matrix.shape
+    return m == n == matrix.nnz and bool((np.diff(matrix.indptr) == 1).all()) and np.unique(matrix.indices).size == n
+
+
 def make_matrix(matrix: ArrayLike2D, dtype) -> Matrix:
     """The form of a matrix that is cheapest to apply to columns."""
     csr = to_csr(matrix)

@@ -9,7 +9,7 @@ from longstep.engine.loop import steps
 from longstep.engine.plan import Plan, Problem
 from longstep.research.baselines.conjugate_gradient import ConjugateGradient, conjugate_gradients
 
-from ...helpers import CASES
+from ...helpers import case_of
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(30, 20))
@@ -88,7 +88,7 @@ def test_it_is_a_method():
 
 
 def test_other_families_are_refused():
-    lasso = next(case.family for case in CASES if case.name == "proximal-lasso")
+    lasso = case_of(ls.ProximalGradient).family
     with pytest.raises(TypeError, match="solves Quadratic families, not Composite"):
         conjugate_gradients(lasso)
     with pytest.raises(ValueError, match="not be negative"):

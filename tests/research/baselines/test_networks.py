@@ -21,7 +21,7 @@ from longstep.research.baselines.l2ws import L2WS, LearnedStart, Scales, Unrolle
 from longstep.research.baselines.learned_metric import LearnedMetric, UnrolledMetric, learned_metric
 from longstep.research.baselines.metric import Metric
 
-from ...helpers import CASES, random_conic, random_qp
+from ...helpers import CASES, case_of, random_conic, random_qp
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(8, 5))
@@ -305,7 +305,7 @@ def test_inputs_are_all_that_varies():
     np.testing.assert_allclose(standard(rows).std(axis=0), 1.0)
     one_by_one = [{k: v[i] for k, v in named.items()} for i in range(6)]
     np.testing.assert_array_equal(networks.make_features(BOX, one_by_one), rows)
-    smooth = next(c for c in CASES if c.name == "gradient-smooth")
+    smooth = case_of(ls.GradientDescent, ls.Smooth)
     assert networks.make_features(smooth.family, smooth.parameters).shape == (4, 9 * 6)
     # Far outside of what was seen an input says no more than that.
     assert np.abs(standard(1e9 * np.nan_to_num(rows, posinf=0, neginf=0))).max() == 10

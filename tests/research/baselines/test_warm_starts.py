@@ -11,7 +11,7 @@ from longstep.research.baselines import warm_starts
 from longstep.research.baselines.warm_starts import NearestNeighbour, PreviousSolution, Started, nearest_neighbour
 from longstep.research.experiments.kalman import Kalman
 
-from ...helpers import CASES, CONES, random_conic, random_qp
+from ...helpers import CONES, Case, case_of, random_conic, random_qp
 
 
 def worst(history, column=0):
@@ -22,17 +22,21 @@ def split_of(family, parameters, name="train"):
     return Split(name, family, parameters, ls.solve_references(family, parameters, cache=False, progress=False))
 
 
-def sampled(name, count, seed=0):
-    """A family of the registry with `count` instances like its own, and their optima."""
-    case = next(case for case in CASES if case.name == name)
+OSQP, SCS = case_of(ls.OSQP), case_of(ls.SCS)
+UNCONSTRAINED = [case_of(ls.GradientDescent, kind) for kind in (ls.Quadratic, ls.Smooth)]
+ALL = [*UNCONSTRAINED, case_of(ls.ProximalGradient), OSQP, SCS]
+
+
+def sampled(case: Case, count, seed=0):
+    """The family of a case with `count` instances like its own, and their optima."""
     rng = np.random.default_rng(seed)
     shape = case.parameters.shape[1:]
     return split_of(case.family, np.std(case.parameters) * rng.normal(size=(count, *shape)))
 
 
-@pytest.mark.parametrize("name", ["gradient-quadratic", "gradient-smooth", "proximal-lasso", "osqp", "scs"])
-def test_the_nearest_neighbour_of_a_training_instance_is_itself(name):
-    split = sampled(name, 6)
+@pytest.mark.parametrize("case", ALL, ids=repr)
+def test_the_nearest_neighbour_of_a_training_instance_is_itself(case):
+    split = sampled(case, 6)
     method = nearest_neighbour(ls.Solver(split.family), split)
     history = method.run(split.parameters, 3)
     zero = ls.Solver(split.family).run(split.parameters, 3)
@@ -47,7 +51,7 @@ def brute_force(train, rows):
 
 
 def test_neighbours_are_those_of_brute_force_in_chunks_too(monkeypatch):
-    split = sampled("osqp", 50)
+    split = sampled(OSQP, 50)
     # Far from the origin, where ‖a‖² − 2a'b + ‖b‖² would lose the distances to cancellation.
     moved = Split("train", split.family, split.parameters + 1e6, split.optima)
     rows = 1e6 + np.random.default_rng(3).normal(size=(40, 8)) * 0.3
@@ -160,9 +164,9 @@ def test_a_shifted_kalman_window_is_near_the_next_optimum():
     assert np.mean(distance(shift)[rest]) < 0.7 * np.mean(distance(None)[rest]) < 0.7 * np.mean(size[rest])
 
 
-@pytest.mark.parametrize("name", ["osqp", "scs"])
-def test_the_first_of_a_sequence_starts_as_the_solver_does(name):
-    split = sampled(name, 6)
+@pytest.mark.parametrize("case", [OSQP, SCS], ids=repr)
+def test_the_first_of_a_sequence_starts_as_the_solver_does(case):
+    split = sampled(case, 6)
     solver = ls.Solver(split.family)
     history = warm_starts.previous_solution(solver, split).run(split.parameters, 3)
     cold = solver.run(split.parameters, 3)
@@ -172,7 +176,7 @@ def test_the_first_of_a_sequence_starts_as_the_solver_does(name):
 
 
 def test_a_plain_function_is_a_start_and_is_known_by_its_code():
-    split = sampled("osqp", 4)
+    split = sampled(OSQP, 4)
     solver, zero = ls.Solver(split.family), np.zeros((4, 8))
     cold = Started(solver, lambda parameters: ls.Point(zero), "zero")
     ones = Started(solver, lambda parameters: ls.Point(zero + 1), "ones")
@@ -186,7 +190,7 @@ def test_a_plain_function_is_a_start_and_is_known_by_its_code():
 
 
 def test_content_hashes_cover_the_data():
-    split, other = sampled("osqp", 4), sampled("osqp", 4, seed=1)
+    split, other = sampled(OSQP, 4), sampled(OSQP, 4, seed=1)
     solver = ls.Solver(split.family)
     hashes = [
         nearest_neighbour(solver, split).content_hash(),
@@ -201,7 +205,7 @@ def test_content_hashes_cover_the_data():
 
 
 def test_what_cannot_be_used_is_refused():
-    split = sampled("osqp", 4)
+    split = sampled(OSQP, 4)
     bare = Split("train", split.family, split.parameters, None)
     for make in (NearestNeighbour, PreviousSolution):
         with pytest.raises(ValueError, match="'train' has no optima to start from"):

@@ -5,7 +5,7 @@ by the implicit rule dx = K⁻¹(db − dK·x), with dK in operator form: gradie
 """
 
 from abc import abstractmethod
-from typing import Self
+from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -36,8 +36,20 @@ class Factored(eqx.Module):
         return None
 
 
+class Cost(NamedTuple):
+    """What a back end takes: the bytes that it keeps for one operator, and the operations, at the speed of long matrix
+    products, of making that and of some solves."""
+
+    bytes: float
+    flops: float
+
+
 class LinearSystem(Factored):
     """A back end: which operators it takes, at what cost, and what is cached for one of them."""
+
+    # Whether the host has what is cached and solves with it, one right-hand side after the other: programs have its
+    # number alone, and a stack of instances is solved no faster than they are one by one.
+    on_host: ClassVar[bool] = False
 
     @classmethod
     def fits(cls, pattern: Pattern) -> bool:
@@ -45,9 +57,10 @@ class LinearSystem(Factored):
         return True
 
     @classmethod
-    def size(cls, pattern: Pattern) -> int:
-        """How many numbers are kept for one operator; by default those of a dense matrix."""
-        return pattern.n**2
+    def bytes(cls, pattern: Pattern, itemsize: int) -> int:
+        """Return how many bytes are kept for one operator, with numbers of this size; by default those of a dense
+        matrix."""
+        return pattern.n**2 * itemsize
 
     @classmethod
     def describe(cls, pattern: Pattern) -> str:
@@ -57,7 +70,20 @@ class LinearSystem(Factored):
     @classmethod
     @abstractmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
-        """What making it and so many solves with it cost, in operations at the speed of long matrix products."""
+        """Return what making it and so many solves with it take, in operations at the speed of long matrix products."""
+
+    @classmethod
+    def flops_of_values(cls, pattern: Pattern) -> float:
+        """Return what the values Ax take beyond the solution x, for a right-hand side A't: products with A' and A."""
+        if pattern.rows is None:
+            return 0.0
+        return 4.0 * pattern.rows * pattern.n
+
+    @classmethod
+    def cost(cls, pattern: Pattern, solves: float, itemsize: int = 8) -> Cost:
+        """Return what one operator takes that is solved with so many times: all that the choice depends on."""
+        flops = cls.flops(pattern, solves) + cls.flops_of_values(pattern) * solves
+        return Cost(cls.bytes(pattern, itemsize), flops)
 
     @classmethod
     @abstractmethod

@@ -23,8 +23,8 @@ class Diagonal(LinearSystem):
 
     @override
     @classmethod
-    def size(cls, pattern: Pattern) -> int:
-        return pattern.n
+    def bytes(cls, pattern: Pattern, itemsize: int) -> int:
+        return pattern.n * itemsize
 
     @override
     @classmethod

@@ -25,9 +25,9 @@ class Response(LinearSystem):
 
     @override
     @classmethod
-    def size(cls, pattern: Pattern) -> int:
+    def bytes(cls, pattern: Pattern, itemsize: int) -> int:
         assert pattern.rows is not None
-        return pattern.n**2 + pattern.rows**2
+        return Inverse.bytes(pattern, itemsize) + pattern.rows**2 * itemsize
 
     @override
     @classmethod
@@ -40,6 +40,12 @@ class Response(LinearSystem):
         assert pattern.rows is not None
         made = 2.0 * pattern.n * pattern.rows * (pattern.n + pattern.rows)
         return Inverse.flops(pattern, 0.0) + made + 2.0 * pattern.rows**2 * solves
+
+    @override
+    @classmethod
+    def flops_of_values(cls, pattern: Pattern) -> float:
+        # They are what it gives.
+        return 0.0
 
     @override
     @classmethod

@@ -1,6 +1,6 @@
 """Sparse systems by the LDL' of their augmented form."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ class Sparse(LinearSystem):
     weights: Float[Array, "*S rows"]
     key: UInt32[Array, "*S 2"]
 
+    on_host: ClassVar[bool] = True
+
     @override
     @classmethod
     def fits(cls, pattern: Pattern) -> bool:
@@ -32,9 +34,10 @@ class Sparse(LinearSystem):
 
     @override
     @classmethod
-    def size(cls, pattern: Pattern) -> int:
+    def bytes(cls, pattern: Pattern, itemsize: int) -> int:
+        # The entries of L in double precision, whatever the program's, and their places.
         assert pattern.fill is not None
-        return 2 * pattern.fill
+        return 16 * pattern.fill
 
     @override
     @classmethod

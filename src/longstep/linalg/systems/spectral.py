@@ -22,8 +22,8 @@ class Spectral(LinearSystem):
 
     @override
     @classmethod
-    def size(cls, pattern: Pattern) -> int:
-        return pattern.n
+    def bytes(cls, pattern: Pattern, itemsize: int) -> int:
+        return pattern.n * itemsize
 
     @override
     @classmethod
