@@ -17,7 +17,7 @@ from longstep._util import memory
 from longstep._util.memory import available
 from longstep.certificates.certificate import least_validation
 from longstep.certificates.sample import quantile_bounds
-from longstep.data import references as reference
+from longstep.data import reference_solvers
 from longstep.data.division import divide_samples, share_samples
 from longstep.data.optima import require
 from longstep.data.tables import write_table
@@ -280,7 +280,7 @@ def test_without_trusted_optima_residuals_are_trained_on(monkeypatch):
     data, loss = _referenced(family, parameters, notes, cache=False, progress=False)
     assert (loss, notes) == ("both", [])
     assert data.train.optima is not None
-    monkeypatch.setattr(reference, "require", lambda optimum, accuracy, what: require(optimum, -1.0, what))
+    monkeypatch.setattr(reference_solvers, "require", lambda optimum, accuracy, what: require(optimum, -1.0, what))
     data, loss = _referenced(family, parameters, notes, cache=False, progress=False)
     assert loss == "metric"
     assert data.train.optima is None

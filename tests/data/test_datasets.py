@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 
 import longstep as ls
-from longstep.data import optima
+from longstep.data import optima, reference_solvers
 from longstep.data import references as reference
 from longstep.errors import InaccurateReferenceError
 from longstep.research.experiments import quadcopter
@@ -159,7 +159,7 @@ def test_cache_is_used_and_survives_damage(tmp_path, monkeypatch):
     files = sorted((tmp_path / "references").iterdir())
     assert len(files) == 3
     calls = []
-    monkeypatch.setattr(reference, "solve_qp", lambda *a: calls.append(1) or optima.solve_qp(*a))
+    monkeypatch.setattr(reference_solvers, "solve_qp", lambda *a: calls.append(1) or optima.solve_qp(*a))
     again = ls.solve_references(family, X, cache=tmp_path, **QUIET)
     assert not calls
     np.testing.assert_array_equal(first.x, again.x)
@@ -183,7 +183,7 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return optima.solve_qp(*arguments)
 
-    monkeypatch.setattr(reference, "solve_qp", interrupted)
+    monkeypatch.setattr(reference_solvers, "solve_qp", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ls.solve_references(family, X, cache=tmp_path, **QUIET)
     done = ls.solve_references(family, X, cache=tmp_path, **QUIET)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import AsJson, Cache, Columns, Quiet, SolverFile, choose_cache, load_library, name_certificate
+from .command import AsJson, Cache, ColumnOptions, Quiet, SolverFile, choose_cache, load_library, name_certificate
 from .data import read_split
 from .output import Output
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def certify(
     solver: SolverFile,
     samples: Annotated[Path, typer.Option(help="Instances that training never saw: .csv, .parquet or .npz.")],
-    columns: Columns = None,
+    columns: ColumnOptions = None,
     iid: Annotated[
         bool, typer.Option("--iid", help="I know that these instances were drawn independently from one distribution.")
     ] = False,

@@ -22,7 +22,7 @@ AsJson: TypeAlias = Annotated[
 Quiet: TypeAlias = Annotated[
     bool, typer.Option("--quiet", "-q", help="Results and errors only: no progress, no advice, no stack trace.")
 ]
-Columns: TypeAlias = Annotated[
+ColumnOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         help="What a table calls its columns: NAME=COLUMN,COLUMN,… for a parameter and its entries, may be given "

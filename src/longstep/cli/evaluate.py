@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import AsJson, Cache, Columns, Quiet, SolverFile, choose_cache, load_library
+from .command import AsJson, Cache, ColumnOptions, Quiet, SolverFile, choose_cache, load_library
 from .data import read_split
 from .output import Output
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def evaluate(
     solver: SolverFile,
     samples: Annotated[Path, typer.Option(help="Instances that training never saw: .csv, .parquet or .npz.")],
-    columns: Columns = None,
+    columns: ColumnOptions = None,
     iterations: Annotated[int, typer.Option(min=1, help="How many steps are measured.")] = 60,
     metric: Annotated[
         str | None, typer.Option(help="residual, residual_max, primal, dual, gap or suboptimality.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import AsJson, Cache, Columns, Quiet, choose_cache, load_library, name_certificate
+from .command import AsJson, Cache, ColumnOptions, Quiet, choose_cache, load_library, name_certificate
 from .data import parse_columns
 from .modelfile import ModelFile, load_model
 from .output import Output
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _NOT_REPEATED = ("cache", "as_json", "quiet")
 
 
-class Form(enum.StrEnum):
+class ProblemForm(enum.StrEnum):
     """The two forms a problem can be brought to."""
 
     QP = "qp"
     CONIC = "conic"
 
 
-class Precision(enum.StrEnum):
+class DType(enum.StrEnum):
     """What a solver computes in."""
 
     FLOAT64 = "float64"
@@ -50,7 +50,7 @@ def learn(
         Path | None,
         typer.Option(help="Past values of the parameters, one instance a row: .csv, .parquet or .npz."),
     ] = None,
-    columns: Columns = None,
+    columns: ColumnOptions = None,
     iid: Annotated[
         bool, typer.Option("--iid", help="I know that the samples were drawn independently from one distribution.")
     ] = False,
@@ -65,8 +65,10 @@ def learn(
     validation: Annotated[int | None, typer.Option(min=0, help="Instances to certify with; 0 for none.")] = None,
     test: Annotated[int | None, typer.Option(min=1, help="Instances to compare on.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the instances' draw, and of training.")] = 0,
-    form: Annotated[Form | None, typer.Option(help="OSQP's form or SCS's; chosen by the problem by default.")] = None,
-    dtype: Annotated[Precision | None, typer.Option(help="What is computed in; float64 by default.")] = None,
+    form: Annotated[
+        ProblemForm | None, typer.Option(help="OSQP's form or SCS's; chosen by the problem by default.")
+    ] = None,
+    dtype: Annotated[DType | None, typer.Option(help="What is computed in; float64 by default.")] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write tables, figures and the schedule to this folder.")
     ] = None,

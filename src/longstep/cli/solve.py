@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import UNSOLVED, AsJson, Columns, Quiet, SolverFile
+from .command import UNSOLVED, AsJson, ColumnOptions, Quiet, SolverFile
 from .output import Output
 from .quick import SolveLimits, solve_kept
 from .whole import Results, parse_shard, solve_loaded
@@ -27,7 +27,7 @@ def solve(
         Path,
         typer.Option(help="Where the solutions go, one row an instance: .parquet, a folder of such, .csv or .npz."),
     ],
-    columns: Columns = None,
+    columns: ColumnOptions = None,
     steps: Annotated[
         int | None, typer.Option(min=0, help="Exactly this many steps for every instance, without a check on the way.")
     ] = None,

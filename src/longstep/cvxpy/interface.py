@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from ..cones.registry import KINDS
 from ..engine.solution import Solution, Status
-from .program import Program, hash_structure, read_parameters
+from .program import ParametricProgram, hash_structure, read_parameters
 
 if TYPE_CHECKING:
     from ..export_c import CompiledSolver
@@ -151,7 +151,7 @@ class Interface(CvxpySolver):
         equalities = utilities.get_dual_values(y[:zero], extract, inverse_data[self.EQ_CONSTR])
         return equalities | utilities.get_dual_values(y[zero:], extract, inverse_data[self.NEQ_CONSTR])
 
-    def _check_structure(self, program: Program) -> None:
+    def _check_structure(self, program: ParametricProgram) -> None:
         if program.total_param_size == 0:
             raise SolverError(
                 "CVXPY compiled the problem with its parameters as constants (ignore_dpp=True?); "

@@ -34,14 +34,14 @@ COUNTED = re.compile(r"(var|param)\d+")
 
 
 # CVXPY's parametric programs, whose classes and fields its versions name differently.
-Program: TypeAlias = Any
+ParametricProgram: TypeAlias = Any
 
 
 @dataclass(frozen=True)
 class Compiled:
     """What CVXPY made of a problem for one of the interfaces, and how it takes a solution back."""
 
-    program: Program
+    program: ParametricProgram
     chain: SolvingChain
     inverse: list
 
@@ -157,7 +157,7 @@ def extract_matrices(problem: cp.Problem, compiled: Compiled) -> Parametric:
     )
 
 
-def read_cones(prog: Program, m: int) -> Cones:
+def read_cones(prog: ParametricProgram, m: int) -> Cones:
     """Return the cones of the m rows of a program."""
     dims = getattr(prog, "cone_dims", None)
     if dims is not None:
@@ -166,7 +166,7 @@ def read_cones(prog: Program, m: int) -> Cones:
     return Cones(zero, m - zero)
 
 
-def _read_linear_cost(prog: Program) -> sp.csc_array:
+def _read_linear_cost(prog: ParametricProgram) -> sp.csc_array:
     """Return T_q, which cone programs called c before CVXPY 1.7."""
     if hasattr(prog, "q"):
         return prog.q
@@ -194,7 +194,7 @@ def compose_ids(chain: SolvingChain, kind: str) -> dict[int, list[int]]:
     return compose()
 
 
-def read_parameters(prog: Program) -> np.ndarray:
+def read_parameters(prog: ParametricProgram) -> np.ndarray:
     """Return the current v."""
     v = np.zeros(prog.total_param_size)
     for parameter in prog.parameters:
@@ -206,7 +206,7 @@ def read_parameters(prog: Program) -> np.ndarray:
     return v
 
 
-def hash_structure(prog: Program) -> dict[str, str]:
+def hash_structure(prog: ParametricProgram) -> dict[str, str]:
     """Return hashes of everything that makes two compiled problems the same family, by part; no counters, no ids.
 
     Numbers count to nine digits of the largest one beside them, so that another machine's last bit does not matter.

@@ -17,7 +17,7 @@ from .columns import Columns, choose_labels, describe_empty, list_given, rename_
 # Rows that are held as text at a time.
 _CHUNK = 8192
 # Rows of cells, each with its line.
-_Rows: TypeAlias = list[tuple[int, list[str]]]
+_CellRows: TypeAlias = list[tuple[int, list[str]]]
 
 
 class Lines(NamedTuple):
@@ -97,7 +97,7 @@ def _check_quotes(names: Sequence[str], line: int) -> None:
             )
 
 
-def _convert_cells(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Float[np.ndarray, "rows places"]:
+def _convert_cells(names: Sequence[str], places: Sequence[int], rows: _CellRows) -> Float[np.ndarray, "rows places"]:
     """Return the numbers in the chosen places of some rows of cells; refuse the first that is none."""
     try:
         if all(len(row) == len(names) for _, row in rows):
@@ -111,7 +111,7 @@ def _convert_cells(names: Sequence[str], places: Sequence[int], rows: _Rows) -> 
     raise SamplesError(next(_list_faults(names, places, rows)))
 
 
-def _list_faults(names: Sequence[str], places: Sequence[int], rows: _Rows) -> Iterator[str]:
+def _list_faults(names: Sequence[str], places: Sequence[int], rows: _CellRows) -> Iterator[str]:
     """Yield what is wrong with rows, cell by cell: slow, and therefore only for rows that are known to be bad."""
     for line, row in rows:
         if len(row) != len(names):

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
-class Piece(NamedTuple):
+class RowPiece(NamedTuple):
     """Some instances: their parameters, one a row, and the columns of the file that go with them as they are."""
 
     x: Float[np.ndarray, "rows size"]
     kept: "dict[str, pa.Array]"
 
 
-class Rows(Protocol):
+class FileRows(Protocol):
     """The rows of a file, or of a folder of files; what cannot be used is refused by a `SamplesError` that says where.
 
     What can be known from the beginning (missing columns, files without an end) is refused when it is opened.
@@ -38,12 +38,12 @@ class Rows(Protocol):
         """Return the number of rows."""
         ...
 
-    def read(self, first: int, last: int, size: int) -> Iterator[Piece]:
+    def read(self, first: int, last: int, size: int) -> Iterator[RowPiece]:
         """Yield the rows from `first` up to `last`, not included, `size` at a time; the last piece may have less."""
         ...
 
 
-def open_rows(path: "str | Path", layout: Layout | None, columns: Columns = None, keep: Sequence[str] = ()) -> Rows:
+def open_rows(path: "str | Path", layout: Layout | None, columns: Columns = None, keep: Sequence[str] = ()) -> FileRows:
     """Return the rows of a .parquet, .csv or .npy file, or of the Parquet files of a folder by their names.
 
     Columns are found as `read_samples` finds them; an NPY file has one array (N, size), without names. `keep` are
@@ -115,12 +115,12 @@ class ParquetRows:
         """Return the number of rows, which the footers tell."""
         return self.starts[-1]
 
-    def read(self, first: int, last: int, size: int) -> Iterator[Piece]:
+    def read(self, first: int, last: int, size: int) -> Iterator[RowPiece]:
         """Yield the rows from `first` up to `last`, `size` at a time."""
         parts = (part for k in range(len(self.files)) for part in self._read_file(k, first, last, size))
         return _regroup(parts, size)
 
-    def _read_file(self, k: int, first: int, last: int, size: int) -> Iterator[Piece]:
+    def _read_file(self, k: int, first: int, last: int, size: int) -> Iterator[RowPiece]:
         """Yield the rows of one file that lie between `first` and `last`, in pieces of any size."""
         first = max(first - self.starts[k], 0)
         last = min(last, self.starts[k + 1]) - self.starts[k]
@@ -141,12 +141,12 @@ class ParquetRows:
         except SamplesError as error:
             raise SamplesError(f"{path}, after {place} good rows: {error}") from None
 
-    def _convert(self, k: int, batch: "pa.RecordBatch", first: int) -> Piece:
+    def _convert(self, k: int, batch: "pa.RecordBatch", first: int) -> RowPiece:
         """Return the parameters in a batch of columns, checked, and the columns that are kept."""
         table = import_pyarrow().Table.from_batches([batch])
         chosen = self.chosen[k]
         x = _check(self.layout, chosen.labels, read_numbers(table, chosen), range(first, first + len(table)), "row")
-        return Piece(x, {name: table.column(name).combine_chunks() for name in self.keep})
+        return RowPiece(x, {name: table.column(name).combine_chunks() for name in self.keep})
 
 
 class CsvRows:
@@ -161,10 +161,10 @@ class CsvRows:
         """Return the number of rows."""
         return sum(len(piece.x) for piece in self._scan())
 
-    def read(self, first: int, last: int, size: int) -> Iterator[Piece]:
+    def read(self, first: int, last: int, size: int) -> Iterator[RowPiece]:
         """Yield the rows from `first` up to `last`, `size` at a time."""
 
-        def cut() -> Iterator[Piece]:
+        def cut() -> Iterator[RowPiece]:
             place = 0
             for piece in self._scan():
                 if place >= last:
@@ -172,14 +172,14 @@ class CsvRows:
                 x = piece.x[max(first - place, 0) : last - place]
                 place += len(piece.x)
                 if len(x):
-                    yield Piece(x, {})
+                    yield RowPiece(x, {})
 
         return _regroup(cut(), size)
 
-    def _scan(self) -> Iterator[Piece]:
+    def _scan(self) -> Iterator[RowPiece]:
         try:
             for labels, values, lines in scan_csv(self.path, self.layout, self.columns):
-                yield Piece(_check(self.layout, labels, values, lines, "line"), {})
+                yield RowPiece(_check(self.layout, labels, values, lines, "line"), {})
         except SamplesError as error:
             raise SamplesError(f"{self.path}: {error}") from None
 
@@ -205,7 +205,7 @@ class ArrayRows:
         """Return the number of rows."""
         return len(self.array)
 
-    def read(self, first: int, last: int, size: int) -> Iterator[Piece]:
+    def read(self, first: int, last: int, size: int) -> Iterator[RowPiece]:
         """Yield the rows from `first` up to `last`, `size` at a time."""
         last = min(last, len(self.array))
         for begin in range(first, last, size):
@@ -216,7 +216,7 @@ class ArrayRows:
                     values = _check(self.layout, self.layout.columns, values, range(begin, end), "row")
                 except SamplesError as error:
                     raise SamplesError(f"{self.path}: {error}") from None
-            yield Piece(values, {})
+            yield RowPiece(values, {})
 
 
 def _list_files(folder: Path) -> list[Path]:
@@ -270,9 +270,9 @@ def _check(
         raise SamplesError(text) from None
 
 
-def _regroup(pieces: Iterable[Piece], size: int) -> Iterator[Piece]:
+def _regroup(pieces: Iterable[RowPiece], size: int) -> Iterator[RowPiece]:
     """Yield the same rows in pieces of one size; the last one may be smaller."""
-    held: list[Piece] = []
+    held: list[RowPiece] = []
     count = 0
     for piece in pieces:
         held.append(piece)
@@ -290,12 +290,12 @@ def _regroup(pieces: Iterable[Piece], size: int) -> Iterator[Piece]:
         yield _join(held)
 
 
-def _join(pieces: list[Piece]) -> Piece:
+def _join(pieces: list[RowPiece]) -> RowPiece:
     if len(pieces) == 1:
         return pieces[0]
     kept = {name: import_pyarrow().concat_arrays([piece.kept[name] for piece in pieces]) for name in pieces[0].kept}
-    return Piece(np.concatenate([piece.x for piece in pieces]), kept)
+    return RowPiece(np.concatenate([piece.x for piece in pieces]), kept)
 
 
-def _slice(piece: Piece, begin: int, end: int) -> Piece:
-    return Piece(piece.x[begin:end], {name: array.slice(begin, end - begin) for name, array in piece.kept.items()})
+def _slice(piece: RowPiece, begin: int, end: int) -> RowPiece:
+    return RowPiece(piece.x[begin:end], {name: array.slice(begin, end - begin) for name, array in piece.kept.items()})

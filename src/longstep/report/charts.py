@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .._util.text import count_text, error_text, seconds_text, tolerance_text
 from ..certificates.certificate import Certificate
-from .document import CostRow, Curves, Learned, MetricGroup
+from .document import CostRow, Curves, LearnedFacts, MetricGroup
 from .markup import Markup, join, tag
 from .svg import (
     BOTTOM,
@@ -171,7 +171,7 @@ def _read_errors(curves: Curves, j: int) -> str:
     return f"k = {curves.counts[j]}: " + ", ".join(f"{name} {error_text(curve[j])}" for name, curve in triple)
 
 
-def draw_schedule(learned: Learned) -> Markup:
+def draw_schedule(learned: LearnedFacts) -> Markup:
     """Return a panel for each hyperparameter: every step's value, the steady state, the best constant, the default."""
     panels = []
     for name, values in learned.varying.items():

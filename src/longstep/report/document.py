@@ -128,7 +128,7 @@ class MetricGroup:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedFacts:
     """The schedule that was learned, what it is compared with, and the metric by constraint."""
 
     algorithm: str
@@ -140,11 +140,11 @@ class Learned:
     metric: tuple[MetricGroup, ...]
 
     @staticmethod
-    def of(fields: Mapping[str, object]) -> "Learned":
+    def of(fields: Mapping[str, object]) -> "LearnedFacts":
         """Return what was learned, of plain data."""
         varying = {name: _read_curve(values) for name, values in read_object(fields["varying"]).items()}
         metric = read_optional(fields["metric"], read_list) or ()
-        return Learned(
+        return LearnedFacts(
             algorithm=read_text(fields["algorithm"]),
             varying=varying,
             steady=_read_numbers(fields["steady"]),
@@ -170,7 +170,7 @@ class ReportDocument:
     metric: str
     measure: str
     problem: Mapping[str, object]
-    learned: Learned | None
+    learned: LearnedFacts | None
     curves: tuple[Curves, ...]
     origin: Mapping[str, object]
 
@@ -231,7 +231,7 @@ def _read_document(fields: Mapping[str, object]) -> ReportDocument:
         metric=metric,
         measure=measure,
         problem=read_object(fields.get("problem", {})),
-        learned=read_optional(fields.get("learned"), _make_reader(Learned.of)),
+        learned=read_optional(fields.get("learned"), _make_reader(LearnedFacts.of)),
         curves=tuple(map(Curves.of, curves)),
         origin=read_object(fields.get("origin", {})),
     )

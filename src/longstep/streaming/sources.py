@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from ..data.columns import Columns
-from ..data.rows import Rows, open_rows
+from ..data.rows import FileRows, open_rows
 from ..errors import SamplesError
 from ..families.base import Family, Parameters
 from .aside import read_ahead
@@ -23,7 +23,7 @@ _MOST_ROWS = 2**16
 _WIDTH = 512
 
 
-class Part(NamedTuple):
+class StreamPart(NamedTuple):
     """Instances that are solved and written together: their number in the stream, and where they are in the source."""
 
     number: int
@@ -45,7 +45,7 @@ class Source(Protocol):
         """How many instances there are, where that is known."""
         ...
 
-    def read(self, first: int, last: int | None) -> Iterator[Part]:
+    def read(self, first: int, last: int | None) -> Iterator[StreamPart]:
         """Yield the parts from number `first` up to `last`, not included; None is the end."""
         ...
 
@@ -53,7 +53,7 @@ class Source(Protocol):
 class FileSource:
     """The rows of a file, `size` a part."""
 
-    def __init__(self, rows: Rows, size: int):
+    def __init__(self, rows: FileRows, size: int):
         self.rows = rows
         self.size = size
         self.instances: int = rows.count()
@@ -61,7 +61,7 @@ class FileSource:
             raise SamplesError("there are no rows; one is needed for each instance")
         self.parts: int = -(-self.instances // size)
 
-    def read(self, first: int, last: int | None) -> Iterator[Part]:
+    def read(self, first: int, last: int | None) -> Iterator[StreamPart]:
         """Yield the parts from number `first` up to `last`."""
         end = self.instances
         if last is not None:
@@ -69,7 +69,7 @@ class FileSource:
         pieces = read_ahead(self.rows.read(first * self.size, end, self.size))
         for number, piece in enumerate(pieces, first):
             begin = number * self.size
-            yield Part(number, f"rows {begin} to {begin + len(piece.x) - 1}", piece.x, piece.kept)
+            yield StreamPart(number, f"rows {begin} to {begin + len(piece.x) - 1}", piece.x, piece.kept)
 
 
 class BatchSource:
@@ -81,10 +81,10 @@ class BatchSource:
     def __init__(self, batches: Iterable[Parameters]):
         self.batches = batches
 
-    def read(self, first: int, last: int | None) -> Iterator[Part]:
+    def read(self, first: int, last: int | None) -> Iterator[StreamPart]:
         """Yield all batches: there is no way to begin in the middle."""
         for number, batch in enumerate(self.batches):
-            yield Part(number, f"batch {number}", batch, {})
+            yield StreamPart(number, f"batch {number}", batch, {})
 
 
 def open_source(source: SourceLike, family: Family, columns: Columns, keep: Sequence[str], size: int | None) -> Source:

@@ -21,7 +21,7 @@ from ..errors import FileFormatError, SamplesError
 from ..families.base import Family, Parameters
 from .aside import Behind
 from .parts import PartFolder
-from .sources import Part, Source, SourceLike, open_source
+from .sources import Source, SourceLike, StreamPart, open_source
 from .tally import Tally, add_tallies
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _fill(work: Work, source: Source, folder: PartFolder, shard: tuple[int, int]
     return own
 
 
-def _finish_part(work: Work, part: Part, key: str, folder: PartFolder, behind: Behind) -> Tally:
+def _finish_part(work: Work, part: StreamPart, key: str, folder: PartFolder, behind: Behind) -> Tally:
     """Return the tally of a part, which is written while the next is solved, if it was not there before."""
     found = folder.find(part.number, key)
     if found is not None:
@@ -280,7 +280,7 @@ def _count_instances(source: Source, first: int, last: int | None) -> int | None
     return source.instances * (last - first) // source.parts
 
 
-def _make_key(part: Part, folder: PartFolder) -> str:
+def _make_key(part: StreamPart, folder: PartFolder) -> str:
     """Return a hash of all that a part is made of: the settings, its rows, and the columns that are kept."""
     kept = {name: _list_values(array) for name, array in part.kept.items()}
     return content_hash(folder.settings_hash, part.parameters, kept)[:32]
@@ -294,7 +294,7 @@ def _list_values(array: "pa.Array") -> object:
     return repr(array.to_pylist())
 
 
-def _solve(work: Work, part: Part) -> Solution:
+def _solve(work: Work, part: StreamPart) -> Solution:
     """Solve a part; what is wrong with its parameters is said with their place in the source."""
     try:
         return work.solve(part.parameters)

@@ -74,10 +74,10 @@ def solve(program: LayerProgram, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the leaves of the solution, known to autograd."""
     if not tensors:
         return program.evaluate(tensors)
-    return list(_Solve.apply(program, *tensors))
+    return list(_LayerSolve.apply(program, *tensors))
 
 
-class _Solve(torch.autograd.Function):
+class _LayerSolve(torch.autograd.Function):
     """The solve as a node of autograd's graph."""
 
     @staticmethod

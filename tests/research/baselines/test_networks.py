@@ -17,9 +17,9 @@ from longstep.data.dataset import Split
 from longstep.linalg.matrix import MappableMatrix
 from longstep.research.baselines import metric as metrics
 from longstep.research.baselines import networks
-from longstep.research.baselines.l2ws import L2WS, LearnedStart, Scales, UnrolledBase, l2ws
+from longstep.research.baselines.l2ws import L2WS, NetworkStart, Scales, UnrolledBase, l2ws
 from longstep.research.baselines.learned_metric import LearnedMetric, UnrolledMetric, learned_metric
-from longstep.research.baselines.metric import Metric
+from longstep.research.baselines.metric import ComponentMetric
 
 from ...helpers import CASES, case_of, random_conic, random_qp
 
@@ -56,7 +56,7 @@ def few(family):
 
 def untrained(solver, parameters, **fields):
     rows = networks.make_features(solver.family, parameters)
-    standard, metric = networks.Standard(rows, solver.family.dtype), Metric.of_solver(solver)
+    standard, metric = networks.Standard(rows, solver.family.dtype), ComponentMetric.of_solver(solver)
     network = networks.make_perceptron(standard.size, metric.size, (4, 4), 0, solver.family.dtype)
     return LearnedMetric(solver, metric, standard, network, {"instances": len(rows), **fields})
 
@@ -223,7 +223,7 @@ def test_starts_are_judged_after_the_steps_of_the_base(family):
     network = eqx.tree_at(lambda m: m.layers[-1].weight, network, replace_fn=lambda w: w + 0.3)
     unrolled = UnrolledBase(solver.algorithm, family, solver.plan, scales, 6)
     logs = eqx.filter_jit(unrolled)(network, training.take_batch(np.arange(30)))
-    start = LearnedStart(solver, training.standard, scales, network)(train.parameters)
+    start = NetworkStart(solver, training.standard, scales, network)(train.parameters)
     reached = solver.solve_batch(train.parameters, warm_start=start, steps=6)
     s, o = family.matrices.scaling, train.optima
     size = 1.0 if family is BOX else np.asarray(family.instances(train.parameters).size)[:, None]
@@ -291,7 +291,7 @@ def test_single_precision_needs_no_switch():
 def test_large_sparse_matrices_stay_sparse(monkeypatch):
     monkeypatch.setattr(metrics, "_DENSE", 0)
     sparse = ls.Solver(ls.QP(np.eye(300), np.eye(300), q=np.zeros(300), l=-np.ones(300), u=np.ones(300)))
-    assert isinstance(Metric.of_solver(sparse).family.matrices.A, MappableMatrix)
+    assert isinstance(ComponentMetric.of_solver(sparse).family.matrices.A, MappableMatrix)
     q = {"q": np.random.default_rng(0).normal(size=(3, 300))}
     check_equal(untrained(sparse, q).run(q, 10), sparse.run(q, 10))
 

@@ -14,7 +14,7 @@ from longstep.cli import app
 from longstep.evaluation.evaluate import TOLERANCES
 from longstep.research.experiments import experiment as machinery
 from longstep.research.experiments import images, kalman, logistic, logistic_optima
-from longstep.research.experiments.parts import Parts
+from longstep.research.experiments.parts import PartStore
 from longstep.research.experiments.reproduce import NAMES, find_experiment, reproduce
 from longstep.research.experiments.sizes import Choices
 
@@ -110,7 +110,7 @@ def test_the_written_solver_is_the_evaluated_one(name, runs):
 
 def prepared(name, runs):
     """The experiment itself, on finished parts."""
-    return find_experiment(name)(runs.options(), Parts(runs.folder / name / "parts"))
+    return find_experiment(name)(runs.options(), PartStore(runs.folder / name / "parts"))
 
 
 @pytest.mark.parametrize("name", SOME)

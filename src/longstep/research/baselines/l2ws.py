@@ -103,8 +103,8 @@ def _compute_points(scales: Scales, network: eqx.nn.MLP, inputs: Float[Array | n
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedStart:
-    """The `Start` of `l2ws`: parameters to points with a leading axis of instances."""
+class NetworkStart:
+    """The `ComputedStart` of `l2ws`: parameters to points with a leading axis of instances."""
 
     solver: Solver
     standard: Standard
@@ -135,7 +135,7 @@ class L2WS(Started):
     @property
     def weights(self) -> int:
         """How many numbers were trained."""
-        assert isinstance(self.start, LearnedStart)
+        assert isinstance(self.start, NetworkStart)
         return sum(a.size for a in list_weights(self.start.network))
 
 
@@ -174,5 +174,5 @@ def l2ws(
     unrolled = UnrolledBase(solver.algorithm, family, solver.plan, scales, int(steps))
     network, record = descent.fit(unrolled, network, data, "L2WS", progress)
     record = {**record, "steps": int(steps), "loss": "log mean squared distance"}
-    start = LearnedStart(solver, data.standard, scales, network)
+    start = NetworkStart(solver, data.standard, scales, network)
     return L2WS(solver, start, f"L2WS, N = {len(data)}", record)

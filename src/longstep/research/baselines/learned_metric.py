@@ -25,7 +25,7 @@ from ...engine.plan import Problem
 from ...families.base import Family
 from ...solver import Solver
 from ...training.losses import Task
-from .metric import Metric
+from .metric import ComponentMetric
 from .networks import (
     Batch,
     Descent,
@@ -45,7 +45,7 @@ ResultT = TypeVar("ResultT")
 class UnrolledMetric(eqx.Module):
     """`count` steps of every instance from zero in its own metric; called, the log errors after them."""
 
-    metric: Metric
+    metric: ComponentMetric
     count: int = eqx.field(static=True)
 
     def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
@@ -64,7 +64,7 @@ class UnrolledMetric(eqx.Module):
 
 
 @eqx.filter_jit
-def _record(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, count: int) -> Residuals:
+def _record(metric: ComponentMetric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, count: int) -> Residuals:
     """Return the residuals (N, count + 1) of all iterates."""
 
     def one(problem: Problem, state: PyTree, _: Array) -> Residuals:
@@ -74,7 +74,9 @@ def _record(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree,
 
 
 @eqx.filter_jit
-def _reach(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, count: int) -> Float[Array, "N k"]:
+def _reach(
+    metric: ComponentMetric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, count: int
+) -> Float[Array, "N k"]:
     """Return the states after `count` steps."""
 
     def one(problem: Problem, state: PyTree, _: Array) -> Array:
@@ -85,7 +87,7 @@ def _reach(metric: Metric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, 
 
 
 def _map_instances(
-    metric: Metric,
+    metric: ComponentMetric,
     network: eqx.nn.MLP,
     inputs: Float[Array | np.ndarray, "N d"],
     encoded: PyTree,
@@ -109,7 +111,7 @@ class LearnedMetric:
     """
 
     def __init__(
-        self, solver: Solver, metric: Metric, standard: Standard, network: eqx.nn.MLP, record: dict[str, Json]
+        self, solver: Solver, metric: ComponentMetric, standard: Standard, network: eqx.nn.MLP, record: dict[str, Json]
     ):
         self.solver = solver
         self.metric = metric
@@ -211,7 +213,7 @@ def learned_metric(
         raise ValueError(f"the loss needs at least one step, got steps={steps}")
     descent = Descent(int(iterations), float(learning_rate), int(batch), int(seed))
     data = TrainingData(solver, split)
-    metric = Metric.of_solver(solver)
+    metric = ComponentMetric.of_solver(solver)
     network = make_perceptron(data.standard.size, metric.size, hidden, seed, solver.family.dtype)
     with metric.use_double(), one_blas_thread():
         network, record = descent.fit(UnrolledMetric(metric, int(steps)), network, data, "learned metric", progress)

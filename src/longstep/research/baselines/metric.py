@@ -93,7 +93,7 @@ class _Double(Factored):
         return self.factor.solve(K, b.astype(jnp.float64)).astype(b.dtype)
 
 
-class Metric(eqx.Module):
+class ComponentMetric(eqx.Module):
     """θ by component from the network's outputs ν:
 
         θ_j = base_j · exp(r·tanh(ν_g(j)/r)),   r = log 1000,
@@ -112,7 +112,7 @@ class Metric(eqx.Module):
     size: int = eqx.field(static=True)
 
     @staticmethod
-    def of_solver(solver: Solver) -> "Metric":
+    def of_solver(solver: Solver) -> "ComponentMetric":
         """Return the metric whose base is a solver's constant hyperparameters."""
         dtype = solver.family.dtype
         steady = solver.schedule.steady
@@ -123,7 +123,7 @@ class Metric(eqx.Module):
         family = jax.tree.map(_make_mappable, solver.family, is_leaf=lambda x: isinstance(x, SparseMatrix))
         size = int(groups.max()) + 1
         groups = jnp.asarray(groups, jnp.int32)
-        return Metric(solver.algorithm, family, theta, jnp.asarray(base, dtype), groups, names, size)
+        return ComponentMetric(solver.algorithm, family, theta, jnp.asarray(base, dtype), groups, names, size)
 
     def spread(self, nu: Float[Array, " size"]) -> Float[Array, " k"]:
         """Return the hyperparameters by component."""

@@ -131,7 +131,7 @@ class Batch(eqx.Module):
 
 
 # From a network and a batch to log eᵢ² of every instance.
-Errors: TypeAlias = Callable[[eqx.nn.MLP, Batch], Float[Array, " N"]]
+LogErrors: TypeAlias = Callable[[eqx.nn.MLP, Batch], Float[Array, " N"]]
 
 
 class TrainingData:
@@ -203,7 +203,7 @@ class Descent:
             raise ValueError(f"need iterations ≥ 0, batch ≥ 1 and learning_rate > 0, got {self}")
 
     def fit(
-        self, errors: Errors, network: eqx.nn.MLP, data: TrainingData, title: str, progress: bool
+        self, errors: LogErrors, network: eqx.nn.MLP, data: TrainingData, title: str, progress: bool
     ) -> tuple[eqx.nn.MLP, dict[str, Json]]:
         """Return the best network seen, and the record: `errors(network, batch)` gives log eᵢ² of every instance.
 
@@ -268,7 +268,7 @@ def log_mean(logs: Float[Array, " N"]) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _compute_logs(errors: Errors, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+def _compute_logs(errors: LogErrors, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
     return errors(network, batch)
 
 
@@ -285,7 +285,7 @@ def _make_adam(
     transform = optax.apply_if_finite(chain, max_consecutive_errors=iterations + 1)
 
     @eqx.filter_jit
-    def update(errors: Errors, network: eqx.nn.MLP, state: PyTree, batch: Batch) -> tuple[eqx.nn.MLP, PyTree]:
+    def update(errors: LogErrors, network: eqx.nn.MLP, state: PyTree, batch: Batch) -> tuple[eqx.nn.MLP, PyTree]:
         gradient = eqx.filter_grad(lambda network: log_mean(errors(network, batch)))(network)
         change, state = transform.update(gradient, state)
         return eqx.apply_updates(network, change), state

@@ -24,7 +24,7 @@ _PAIRS = 1 << 24
 
 
 @runtime_checkable
-class Start(Protocol):
+class ComputedStart(Protocol):
     """Where a run begins: parameters of N instances to points with a leading axis N."""
 
     def __call__(self, parameters: PyTree) -> Point:
@@ -41,12 +41,12 @@ class Started:
     """A `Method`: a solver run from a start that is computed from the parameters.
 
     Unless its schedule says `warm`, the solver begins in the steady state, as with every warm start. A plain function
-    will do as a `Start`: it is known by its code and the data it reads. `record` may name the instances that the start
-    was made from (`instance_hashes`), so that no certificate is made on them.
+    will do as a `ComputedStart`: it is known by its code and the data it reads. `record` may name the instances that
+    the start was made from (`instance_hashes`), so that no certificate is made on them.
     """
 
     method: Solver
-    start: Start | Callable[[PyTree], Point]
+    start: ComputedStart | Callable[[PyTree], Point]
     name: str
     record: dict[str, Json] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class Started:
 
     def content_hash(self) -> str:
         """Return a SHA-256 of the solver and of all that its starts depend on."""
-        start = self.start.content_hash() if isinstance(self.start, Start) else content_hash(self.start)
+        start = self.start.content_hash() if isinstance(self.start, ComputedStart) else content_hash(self.start)
         return content_hash("started", self.method.content_hash(), start)
 
 
@@ -111,7 +111,7 @@ def previous_solution(
 
 @dataclass(frozen=True, eq=False)
 class NearestNeighbour:
-    """The `Start` of `nearest_neighbour`."""
+    """The `ComputedStart` of `nearest_neighbour`."""
 
     split: Split
 
@@ -153,7 +153,7 @@ class NearestNeighbour:
 
 @dataclass(frozen=True, eq=False)
 class PreviousSolution:
-    """The `Start` of `previous_solution`."""
+    """The `ComputedStart` of `previous_solution`."""
 
     split: Split
     shift: Callable[[Point], Point] | None = None

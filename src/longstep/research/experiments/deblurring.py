@@ -22,7 +22,7 @@ from . import methods
 from .experiment import Experiment, Result
 from .images import make_pixels
 from .methods import Entry, Extent
-from .parts import Parts
+from .parts import PartStore
 from .sizes import Choices, Size
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class DeblurringExperiment(Experiment[QP]):
     references = ("train",)
     pictured = (4, 3)
 
-    def __init__(self, options: Choices, parts: Parts):
+    def __init__(self, options: Choices, parts: PartStore):
         super().__init__(options, parts)
         self.source = data.load("emnist", options.data)
 

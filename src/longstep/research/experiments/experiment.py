@@ -43,7 +43,7 @@ from ...families.base import Family
 from ...families.parameter_range import Seen
 from . import methods
 from .methods import Entry, Extent, NetworkOptions
-from .parts import Part, Parts
+from .parts import PartStore, StoredPart
 from .sizes import Choices, Size
 from .watched import Watched
 
@@ -94,7 +94,7 @@ class Experiment(ABC, Generic[F]):
     # Test instances and iterations of which points are kept for a picture.
     pictured: ClassVar[tuple[int, int] | None] = None
 
-    def __init__(self, options: Choices, parts: Parts):
+    def __init__(self, options: Choices, parts: PartStore):
         if options.size not in self.sizes:
             raise ValueError(f"sizes are {', '.join(self.sizes)}, got {options.size!r}")
         self.options = options
@@ -167,7 +167,7 @@ class Experiment(ABC, Generic[F]):
         if name not in self.references:
             return None
 
-        def make() -> Part:
+        def make() -> StoredPart:
             found = self.find_optima(parameters)
             return {key: value for key, value in vars(found).items() if value is not None}, {}
 
@@ -218,7 +218,7 @@ class Experiment(ABC, Generic[F]):
         options = {"horizon": size.horizon, "block": size.block, "seed": self.options.seed, **size.training, **options}
         depends = (self.family_hash, _identify(source), {key: repr(value) for key, value in options.items()})
 
-        def make() -> Part:
+        def make() -> StoredPart:
             found = train(self.family, source, cache=self.options.cache, progress=self.options.progress, **options)
             return {}, found.to_json()
 
@@ -248,7 +248,7 @@ class Experiment(ABC, Generic[F]):
         }
         return Result(entry.id, found, sides.get("primal"), sides.get("dual"), arrays.get("points"), record["made"])
 
-    def _evaluate(self, entry: Entry, split: Split, steps: int) -> Part:
+    def _evaluate(self, entry: Entry, split: Split, steps: int) -> StoredPart:
         begin = perf_counter()
         method = entry.make()
         made = {"seconds": perf_counter() - begin, **_pick_record(method)}
@@ -294,7 +294,7 @@ class Experiment(ABC, Generic[F]):
         validation = self.data.validation
         depends = (self.family_hash, validation.content_hash(), self.train_main().schedule.to_json(), counts)
 
-        def make() -> Part:
+        def make() -> StoredPart:
             found = certify(self.solver, validation, counts, progress=self.options.progress)
             return {}, {"certificate": found.to_json()}
 

@@ -41,7 +41,7 @@ from .experiment import Experiment
 from .images import make_pixels
 from .logistic_optima import make_design, make_labels, solve_logistic, split_chunks
 from .methods import Entry, Extent
-from .parts import Parts
+from .parts import PartStore
 from .sizes import Choices, Size
 
 
@@ -185,7 +185,7 @@ class LogisticExperiment(Experiment[Smooth]):
         ),
     }  # fmt: skip
 
-    def __init__(self, options: Choices, parts: Parts):
+    def __init__(self, options: Choices, parts: PartStore):
         super().__init__(options, parts)
         self.source = data.load("mnist", options.data)
         self.epsilon = 1e-4

@@ -33,7 +33,7 @@ from ...training.record import Training
 from ..baselines import classical
 from ..baselines.l2ws import l2ws
 from ..baselines.learned_metric import LearnedMetric, learned_metric
-from ..baselines.metric import Metric
+from ..baselines.metric import ComponentMetric
 from ..baselines.networks import compute_outputs, make_features
 from ..baselines.packages import osqp_package, scs_package
 from ..baselines.warm_starts import Started, nearest_neighbour
@@ -224,7 +224,7 @@ def _(method: LearnedMetric, parameters: PyTree, count: int) -> Float[np.ndarray
 
 @eqx.filter_jit
 def _run_in_metrics(
-    metric: Metric, network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"], encoded: PyTree, count: int
+    metric: ComponentMetric, network: eqx.nn.MLP, inputs: Float[Array | np.ndarray, "N d"], encoded: PyTree, count: int
 ) -> jax.Array:
     instances = metric.family.decode(encoded)
 

@@ -12,20 +12,20 @@ from ..._util.hashing import content_hash
 from ..._util.version import __version__
 
 # Arrays, and a record that is plain JSON.
-Part: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
+StoredPart: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]
 # Raised when the same settings give other results.
 _KIND = "part of an experiment"
 _VERSION = 2
 
 
-class Parts:
+class PartStore:
     """A folder of parts. `made` names those that were computed now, not read; `say` hears of each.
 
     `seconds` is what every part that was asked for took when it was made.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first, again = Parts(Path(folder)), Parts(Path(folder))
+    ...     first, again = PartStore(Path(folder)), PartStore(Path(folder))
     ...     for parts in (first, again):
     ...         arrays, record = parts.get("sum", {"of": 3}, lambda: ({"a": np.arange(3)}, {"total": 3}))
     ...     record["total"], first.made, again.made
@@ -42,7 +42,7 @@ class Parts:
         """Return where a part lies; another version of longstep computes its own."""
         return self.folder / f"{name}-{content_hash(_VERSION, __version__, name, depends)[:16]}.part"
 
-    def get(self, name: str, depends: object, make: Callable[[], Part]) -> Part:
+    def get(self, name: str, depends: object, make: Callable[[], StoredPart]) -> StoredPart:
         """Return the arrays and the record of a part, from its file or made now; `seconds` is what it took.
 
         A damaged file is made again.
@@ -55,7 +55,7 @@ class Parts:
         self.seconds[name] = found[1]["seconds"]
         return found
 
-    def _make(self, name: str, path: Path, make: Callable[[], Part]) -> Part:
+    def _make(self, name: str, path: Path, make: Callable[[], StoredPart]) -> StoredPart:
         begin = perf_counter()
         arrays, record = make()
         seconds = perf_counter() - begin

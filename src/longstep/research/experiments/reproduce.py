@@ -25,7 +25,7 @@ from ...report.tables import Table
 from . import pictures, results
 from .experiment import Experiment, Result
 from .methods import Entry
-from .parts import Parts
+from .parts import PartStore
 from .sizes import Choices
 
 NAMES = ("ridge", "logistic", "lasso", "deblurring", "kalman", "maxcut")
@@ -73,7 +73,7 @@ def reproduce(
         raise ValueError(f"the experiments are {', '.join(NAMES)}, got {name!r}")
     begin = perf_counter()
     folder = Path(out) / name
-    parts = Parts(folder / "parts", lambda text: say(f"{name}: {text}"))
+    parts = PartStore(folder / "parts", lambda text: say(f"{name}: {text}"))
     if options is None:
         options = Choices()
     experiment = find_experiment(name)(options, parts)
@@ -117,7 +117,7 @@ def _make_tables(experiment: Experiment, found: list[Result], certificate: Certi
     return tables
 
 
-def _make_record(experiment: Experiment, parts: Parts, folder: Path, seconds: float) -> dict[str, Any]:
+def _make_record(experiment: Experiment, parts: PartStore, folder: Path, seconds: float) -> dict[str, Any]:
     """Return what run.json has: what was run, with what, how long it took; of several runs the largest memory."""
     options = experiment.options
     size = experiment.size
