@@ -58,9 +58,12 @@ class Learner:
 
     @property
     def has_metric(self) -> bool:
-        """Whether there is a metric to learn: a vector of more than one entry."""
-        entries = None if self.declared is None else self.declared.entries
-        return entries is not None and np.unique(entries).size > 1
+        """Whether there is a metric to learn: a vector of more than one entry, which leaves factors as cheap as they
+        are; where all penalties share eigenvectors a metric would end that."""
+        if self.declared is None or self.declared.entries is None or np.unique(self.declared.entries).size == 1:
+            return False
+        pattern = self.task.algorithm.pattern(self.task.family)
+        return pattern is None or not pattern.spectral
 
     def vectors(self, metric: np.ndarray | None) -> Values:
         """Return a metric by the name that the algorithm declares for it; nothing for None."""
