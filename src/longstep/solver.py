@@ -452,7 +452,7 @@ class Solver:
         """Where instances without a warm start begin; None is zero. Made when it is asked for: what is made while JAX
         traces cannot be kept."""
         if self.start is None:
-            return lambda encoded: None
+            return _predict_nothing
         assert isinstance(self.family, QP)
         return Predictor(self.family, self.start)
 
@@ -540,3 +540,7 @@ def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["f
 
 def _flags(safe: Any, *shape: int) -> np.ndarray:
     return np.zeros(shape, bool) if safe is None else np.asarray(safe)
+
+
+def _predict_nothing(encoded: Encoded) -> None:
+    """Return None: instances begin at zero. A function of its own, so that solvers that were used can be pickled."""

@@ -368,7 +368,9 @@ def test_solutions_are_plain_and_go_to_json():
 
 
 def test_compiled_solvers_go_to_other_processes():
-    _, compiled = qp()
+    solver, compiled = qp()
+    # Used before: with what it keeps of that.
+    solver.solve(PARAMETERS[0])
     copy = pickle.loads(pickle.dumps(compiled))
     np.testing.assert_array_equal(copy.solve(PARAMETERS[0]).x, compiled.solve(PARAMETERS[0]).x)
 

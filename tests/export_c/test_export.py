@@ -18,6 +18,7 @@ from longstep.engine.start import LearnedStart
 from longstep.errors import FileFormatError
 from longstep.export_c import Export
 from longstep.export_c.build import SAFE
+from longstep.export_c.code import write_code
 from longstep.families.parameter_range import Seen
 
 from ..helpers import random_conic
@@ -226,21 +227,53 @@ def small_mpc():
     return ls.QP(P, np.vstack([rows, inputs]), q=np.zeros(n), l=-u, u=u, parameter=ls.Affine(l=initial, u=initial))
 
 
+# A Cortex-M4 with its unit for single precision; Debian has the compiler in gcc-arm-none-eabi, libnewlib-arm-none-eabi.
+M4 = (
+    *("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-std=c99"),
+    *("-Wall", "-Wextra", "-Werror", "-pedantic"),
+)
+
+
+@needs("arm-none-eabi-gcc", "arm-none-eabi-size", "arm-none-eabi-nm")
+@pytest.mark.parametrize("ladder", [False, True])
+@pytest.mark.parametrize("precision", ["double", "float"])
+def test_condensed_steps_and_a_finish_for_a_cortex_m4_are_as_large_as_said(precision, ladder, tmp_path):
+    """In single precision there is no finish."""
+    solver = ls.Solver(small_mpc(), algorithm=Condensed(), ladder=ladder, finish=5)
+    export = ls.generate_c(solver, tmp_path / "m4", prefix="mpc", precision=precision)
+    assert ("changes" in (export.folder / "mpc.h").read_text()) == (precision == "double")
+    said = write_code(solver, "mpc", precision, "auto")
+    assert f"about {said.text:,}" in (export.folder / "README.md").read_text()
+    # No size is right but this one.
+    sizes = (("workspace", export.ram), ("result", export.result))
+    tests = [f"typedef char {name}_as_said[sizeof(mpc_{name}) == {size} ? 1 : -1];" for name, size in sizes]
+    (export.folder / "sizes.c").write_text("\n".join(['#include "mpc.h"', *tests, ""]))
+    subprocess.run([*M4, "-c", "sizes.c"], cwd=export.folder, check=True)
+    promoted = ["-Wdouble-promotion"] * (precision == "float")
+    for level in ("-Os", "-O2", "-O3"):
+        subprocess.run([*M4, *promoted, level, "-c", "mpc.c"], cwd=export.folder, check=True)
+        listed = ask("arm-none-eabi-size", "-A", export.folder / "mpc.o")
+        found = re.findall(r"^\.(text|rodata|data|bss)\S*\s+(\d+)", listed, re.MULTILINE)
+        # -O3 unrolls what it can.
+        if level != "-O3":
+            assert sum(int(size) for _, size in found) <= export.rom + said.text
+        assert not any(int(size) for name, size in found if name in ("data", "bss"))
+        named = ask("arm-none-eabi-nm", export.folder / "mpc.o")
+        assert "mpc_solve" in named
+        assert not re.search(r"alloc|\bfree\b", named)
+
+
+def ask(*call):
+    """What a program says."""
+    return subprocess.run(call, capture_output=True, text=True, check=True).stdout
+
+
 @needs("arm-none-eabi-gcc", "arm-none-eabi-size")
 def test_it_builds_for_a_cortex_m4(tmp_path):
     export = ls.generate_c(
         varied(small_mpc(), blocks=(5,)), tmp_path / "m4", prefix="mpc", precision="float", method="sparse"
     )
-    call = [
-        "arm-none-eabi-gcc",
-        "-mcpu=cortex-m4",
-        "-mthumb",
-        "-mfloat-abi=hard",
-        "-mfpu=fpv4-sp-d16",
-        "-std=c99",
-        "-Os",
-    ]
-    call += ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wdouble-promotion", "-ffunction-sections"]
+    call = [*M4, "-Os", "-Wdouble-promotion", "-ffunction-sections"]
     call += ["--specs=nosys.specs", "-Wl,--gc-sections", "mpc.c", "main.c", "-lm", "-o", "mpc.elf"]
     subprocess.run(call, cwd=export.folder, check=True)
     listed = subprocess.run(

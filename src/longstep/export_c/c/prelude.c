@@ -37,7 +37,7 @@ static real largest(const real *restrict v, int32_t n)
     int32_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (int k = 0; k < 8; ++k) most[k] = larger(most[k], v[i + k]);
-    for (; i < n; ++i) most[0] = larger(most[0], v[i]);
+    for (int k = 0; k < n % 8; ++k) most[0] = larger(most[0], v[i + k]);
     for (int k = 1; k < 8; ++k) most[0] = larger(most[0], most[k]);
     return most[0];
 }
