@@ -157,7 +157,9 @@ def learn_finish(
         cost = trials.judge(steps, min(costs.values(), default=np.inf))
         if np.isfinite(cost):
             costs[steps] = cost
-            # Fewer steps leave more changes: once these cost more, they will.
-            if cost > recipe.finish_likely * min(costs.values()):
+            # Fewer steps leave more changes: once these cost more, they will. Nor is it worth a look where steps are next
+            # to nothing beside the finish.
+            least = min(costs.values())
+            if cost > recipe.finish_likely * least or steps < (1 - recipe.lengthening) * least:
                 break
     return record | ({"finish": min(costs, key=lambda steps: costs[steps])} if costs else {})

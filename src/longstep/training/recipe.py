@@ -150,14 +150,14 @@ class Recipe:
     # It is learned over so many steps, whose errors count every so many of them.
     metric_steps: Count = 40
     metric_every: Count = 10
-    metric_iterations: Count = 25
+    metric_iterations: Count = 60
     # The weight of mean((log r)²): the usual one is tried on halves of so many instances at most, with so many
     # iterations, and judged on the other half over so many steps: what is best for a few steps may be slow in the end.
     # Where it is better than no metric the lighter is tried too, else the heavier. The iterations on all of them begin
     # between what the halves found.
-    metric_weights: tuple[Amount, Amount, Amount] = (1.0, 0.1, 10.0)
+    metric_weights: tuple[Amount, Amount, Amount] = (0.3, 0.1, 1.0)
     metric_few: Count = 60
-    metric_trial: Count = 10
+    metric_trial: Count = 20
     metric_lasting: Count = 200
     # Whether it is learned once, on half of the instances, and only judged on the others, instead of with all weights
     # on both halves and then on all.
