@@ -190,7 +190,7 @@ def run_deblurring(quick):
     report.against(training, mine)
     report.learn(10, label="learned, 50 steps", block=deblurring.BLOCKS)
     report.learn(10, label="learned in blocks of ten")
-    package = report.package(packages.osqp_package, 5, dense=30)
+    package = report.package(packages.osqp_package, 5)
     report.show("deblurring", comparison(package, report.tolerances, at=50))
 
 
@@ -199,7 +199,7 @@ def run_maxcut(quick):
     report.add(scheduled.vanilla(report.family), "SCS's defaults")
     training, mine = report.learn(10)
     report.against(training, mine)
-    package = report.package(packages.scs_package, 5, anderson=0, dense=30)
+    package = report.package(packages.scs_package, 5, anderson=0)
     report.show("maxcut", comparison(package, report.tolerances, at=50))
 
 
