@@ -159,6 +159,28 @@ def test_the_overview_is_at_most_the_research_code_but_where_it_says():
     assert worse == {("logistic", "1e-1")}
 
 
+# Tables of counts, with what stands in the text before each: the norm, and both counts or which one was not kept.
+COUNTED = {
+    "samples.md": {"samples": ("2-norm", "suboptimality", "first"), "networks": ("∞-norm", "suboptimality", "first")},
+    "development.md": {
+        "ablation": ("2-norm", "suboptimality", "first"),
+        "designs": ("2-norm", "∞-norm", "stays", "first touches were not kept"),
+        "starts": ("Counts as above", "∞-norm", "stay"),
+        "growth": ("∞-norm", "until `solve` ends"),
+    },
+    "results.md": {"results": ("2-norm", "f − f", "in brackets from where it stays")},
+}
+
+
+@pytest.mark.parametrize(("page", "table"), [(page, table) for page, tables in COUNTED.items() for table in tables])
+def test_every_count_has_a_norm_and_both_counts_or_says_which(page, table):
+    text = (ROOT / "docs" / page).read_text()
+    before = text[: text.index(f"<!-- evidence: {table} -->")].split("<!-- end -->")[-1]
+    assert [words for words in COUNTED[page][table] if words not in before] == []
+    if "first" in COUNTED[page][table]:
+        assert "not kept" in before
+
+
 def test_paths():
     document = {"a/60/0": {"rows": [{"m": "x", "k": 1}, {"m": "y", "k": 3}]}, "b/60/0": {"rows": []}}
     assert follow(document, ["a/*", "rows", {"m": "x"}, "k"]) == [1]
