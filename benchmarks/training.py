@@ -27,6 +27,7 @@ from rich.console import Console  # noqa: E402
 
 import longstep as ls  # noqa: E402
 from longstep._util.storage import write_bytes  # noqa: E402
+from longstep._util.text import reached_text  # noqa: E402
 from longstep.algorithms.douglas_rachford import DouglasRachford  # noqa: E402
 from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import Column, Table, comparison  # noqa: E402
@@ -190,7 +191,7 @@ def run_deblurring(quick):
     report.against(training, mine)
     report.learn(10, label="learned, 50 steps", block=deblurring.BLOCKS)
     report.learn(10, label="learned in blocks of ten")
-    package = report.package(packages.osqp_package, 5, dense=30)
+    package = report.package(packages.osqp_package, 5)
     report.show("deblurring", comparison(package, report.tolerances, at=50))
 
 
@@ -199,7 +200,7 @@ def run_maxcut(quick):
     report.add(scheduled.vanilla(report.family), "SCS's defaults")
     training, mine = report.learn(10)
     report.against(training, mine)
-    package = report.package(packages.scs_package, 5, anderson=0, dense=30)
+    package = report.package(packages.scs_package, 5, anderson=0)
     report.show("maxcut", comparison(package, report.tolerances, at=50))
 
 
@@ -220,9 +221,9 @@ def run_samples(quick):
             training = ls.train(family, data.train.select(range(count)), horizon=50, cache=False, progress=False)
             seconds = time.perf_counter() - begin
             found = ls.evaluate(ls.Solver(family, training), data.test, 60, timed=False)
-            firsts = ["–" if (first := found.reached(t)[0]) is None else first for t in TOLERANCES[:5]]
+            counts = [reached_text(found.reached(t)) for t in TOLERANCES[:5]]
             after = [curve[50] for curve in (found.geometric_mean, found.quantile(0.99), found.maximum)]
-            rows.append((name, count, *firsts, *after, int(found.safeguarded.sum()), seconds))
+            rows.append((name, count, *counts, *after, int(found.safeguarded.sum()), seconds))
     columns = [Column(name) for name in ("family", "N", *(f"{t:.0e}" for t in TOLERANCES[:5]))]
     columns += [Column(f"{name} at 50", lambda v: f"{v:.0e}") for name in ("mean", "99%", "max")]
     columns += [Column("safeguarded"), Column("training", lambda v: f"{v:.0f} s")]

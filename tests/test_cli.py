@@ -506,6 +506,18 @@ def test_demo_hands_over_to_the_library(monkeypatch, tmp_path):
     assert "a line of the demo" in invoke("demo", "--out", tmp_path / "again").stdout
 
 
+def test_demo_asks_for_its_packages_before_it_begins(monkeypatch, tmp_path):
+    """The check itself has a test of its own; here it must be called, and before anything is done."""
+
+    def missing():
+        raise ImportError("the demo needs osqp: pip install 'longstep[demo]'")
+
+    monkeypatch.setattr("longstep.research.demo.require_packages", missing)
+    monkeypatch.setattr("longstep.research.demo.run", lambda out, console: out.mkdir())
+    refused(invoke("demo", "--out", tmp_path / "demo"), "the demo needs osqp: pip install")
+    assert not (tmp_path / "demo").exists()
+
+
 def test_importing_the_command_line_switches_nothing():
     code = "import longstep.cli, jax; assert not jax.config.jax_enable_x64"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -96,6 +96,91 @@ def test_measured_sentences_of_the_readme_are_claims():
             assert any(first < end and begin < last for first, last in claimed), f"no claim covers: {sentence}"
 
 
+def read_table(lines):
+    """The rows of a Markdown table by their first cell that is not empty, without its links."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return cells[0], cells[2:]
+
+
+# What the overview calls the rows of the page of logistic regression.
+LOGISTIC = {
+    "learned, quasi-Newton": "learned, quasi-Newton, N = 10",
+    "best constant, quasi-Newton": "best constant, quasi-Newton",
+    "SciPy's L-BFGS-B, evaluations": "L-BFGS-B of SciPy, by evaluations",
+    "learned, gradient descent, B = 10": "learned, B = 10, N = 10",
+    "learned, gradient descent, B = 1, exact": "learned, B = 1, exact",
+    "learned with momentum": "learned with momentum, N = 10",
+    "Nesterov": "Nesterov, convex",
+}
+
+
+def test_the_overview_of_logistic_regression_is_the_run_of_its_page():
+    overview = (ROOT / "docs" / "results.md").read_text().splitlines()
+    begin = next(k for k, line in enumerate(overview) if line.startswith("| [logistic]"))
+    end = next(k for k, line in enumerate(overview) if line.startswith("| [lasso]"))
+    page = (ROOT / "docs" / "results" / "logistic.md").read_text().split("\n\n")
+    _, rows = read_table(next(part for part in page if part.startswith("| method")).splitlines())
+    theirs = {name: cells for name, *cells in rows}
+    _, ours = read_table(["| | |", "| | |", *overview[begin:end]])
+    found = {name: cells for _, name, *cells in ours if not name.startswith("*")}
+    assert set(found) == set(LOGISTIC)
+    for name, cells in found.items():
+        of_page = theirs[LOGISTIC[name]]
+        assert cells[:6] == of_page[:6], name
+        assert cells[6].split(" ")[0] in (of_page[6], ""), name
+
+
+def test_the_overview_says_how_many_lie_between_the_certified_curves():
+    said = float(re.search(r"lie at least ([\d.]+)% of", (ROOT / "docs" / "results.md").read_text())[1])
+    pages = [path.read_text() for path in (ROOT / "docs" / "results").glob("*.md")]
+    found = [
+        float(text) for page in pages for text in re.findall(r"At least ([\d.]+)% of the test instances lie", page)
+    ]
+    assert len(found) == 5
+    assert said == min(found)
+
+
+def test_the_overview_is_at_most_the_research_code_but_where_it_says():
+    """First touch against first touch, for the first row of each experiment."""
+    overview = (ROOT / "docs" / "results.md").read_text()
+    head, rows = read_table([line for line in overview.splitlines() if line.startswith("|")])
+    columns = [k for k, name in enumerate(head) if name.startswith("1e-")]
+    experiment, worse = "", set()
+    learned: dict[str, list[str]] = {}
+    for cells in rows[: next(k for k, cells in enumerate(rows) if "maxcut" in cells[0]) + 4]:
+        experiment = re.sub(r"[\[\]]|\(.*?\)", "", cells[0]) or experiment
+        if cells[1].startswith("learned") and cells[1] != "learned with momentum, exact":
+            learned.setdefault(experiment, cells)
+        if "research code" in cells[1]:
+            for k in columns:
+                ours, theirs = learned[experiment][k].split(" ")[0], cells[k].strip("*")
+                if theirs.isdigit() and not (ours.isdigit() and int(ours) <= int(theirs)):
+                    worse.add((experiment, head[k]))
+    assert worse == {("logistic", "1e-1")}
+
+
+# Tables of counts, with what stands in the text before each: the norm, and both counts or which one was not kept.
+COUNTED = {
+    "samples.md": {"samples": ("2-norm", "suboptimality", "first"), "networks": ("∞-norm", "suboptimality", "first")},
+    "development.md": {
+        "ablation": ("2-norm", "suboptimality", "first"),
+        "designs": ("2-norm", "∞-norm", "stays", "first touches were not kept"),
+        "starts": ("Counts as above", "∞-norm", "stay"),
+        "growth": ("∞-norm", "until `solve` ends"),
+    },
+    "results.md": {"results": ("2-norm", "f − f", "in brackets from where it stays")},
+}
+
+
+@pytest.mark.parametrize(("page", "table"), [(page, table) for page, tables in COUNTED.items() for table in tables])
+def test_every_count_has_a_norm_and_both_counts_or_says_which(page, table):
+    text = (ROOT / "docs" / page).read_text()
+    before = text[: text.index(f"<!-- evidence: {table} -->")].split("<!-- end -->")[-1]
+    assert [words for words in COUNTED[page][table] if words not in before] == []
+    if "first" in COUNTED[page][table]:
+        assert "not kept" in before
+
+
 def test_paths():
     document = {"a/60/0": {"rows": [{"m": "x", "k": 1}, {"m": "y", "k": 3}]}, "b/60/0": {"rows": []}}
     assert follow(document, ["a/*", "rows", {"m": "x"}, "k"]) == [1]

@@ -1,5 +1,6 @@
 """Certificates: what they say follows from the counts, and whatever does not match is refused with its own message."""
 
+import functools
 import json
 import math
 from dataclasses import replace
@@ -15,7 +16,7 @@ from longstep.data.dataset import Split
 from longstep.errors import CertificateError
 from longstep.report.tables import comparison
 
-from ..helpers import random_qp
+from ..helpers import CONES, random_conic, random_qp
 
 SIZES = {"train": 8, "validation": 400, "test": 400, "selection": 5}
 
@@ -249,8 +250,10 @@ def returned(solver, parameters, k):
     family = solver.family
     data = family.data(parameters)
     x, y = points.x.astype(float), points.y.astype(float)
-    dual = np.linalg.norm((family.P @ x.T).T + data["q"] + (family.A.T @ y.T).T, axis=1)
-    primal = np.linalg.norm((family.A @ x.T).T - points.s.astype(float), axis=1)
+    linear, target = (data["c"], data["b"]) if isinstance(family, ls.Conic) else (data["q"], 0.0)
+    dual = np.linalg.norm((family.P @ x.T).T + linear + (family.A.T @ y.T).T, axis=1)
+    sign = 1 if isinstance(family, ls.Conic) else -1
+    primal = np.linalg.norm((family.A @ x.T).T + sign * points.s.astype(float) - target, axis=1)
     return primal, dual
 
 
@@ -265,8 +268,31 @@ def wild_solver(dtype="float64", seed=0):
     return ls.Solver(family, ls.Schedule(varying, solver.schedule.steady, blocks=(4, 4, 4)))
 
 
+def wild_schedule(solver, rng, blocks=(4, 4, 4)):
+    """Steps of all lengths; alpha, where there is one, from its own range."""
+    H, steady = sum(blocks), solver.schedule.steady
+    varying = {name: value * 10 ** rng.uniform(-1.5, 1.5, H) for name, value in steady.items()}
+    if "alpha" in varying:
+        varying["alpha"] = rng.uniform(0.1, 1.9, H)
+    return ls.Schedule(varying, steady, blocks=blocks)
+
+
+def wild_kind(kind):
+    """Others: in few unknowns, in the condensed form, by SCS, and with the safeguard of single steps."""
+    P, q, A, l, u = random_qp(1, n=3, equalities=1, inequalities=3) if kind == "small" else random_qp(0, n=8)
+    family = ls.QP(P, A, q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(len(q), 8)))
+    algorithm = Condensed() if kind == "condensed" else None
+    if kind == "scs":
+        cones = CONES["mixed"]
+        P, A, b, c = random_conic(7, cones)
+        family = ls.Conic(P, A, cones, b=b, c=c, parameter=ls.Affine(c=np.eye(len(c), 8)))
+    schedule = wild_schedule(ls.Solver(family, algorithm=algorithm), np.random.default_rng(3))
+    return ls.Solver(family, schedule, algorithm=algorithm, safeguard="step" if kind == "step" else "block")
+
+
 PARAMETERS = np.random.default_rng(9).normal(size=(60, 8))
 KINDS = {
+    **{kind: functools.partial(wild_kind, kind) for kind in ("small", "condensed", "scs", "step")},
     "jax": wild_solver,
     "float32": lambda: wild_solver("float32"),
     "c": lambda: wild_solver().compile(),
@@ -274,20 +300,22 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["jax", pytest.param("float32", marks=pytest.mark.slow), "c", "c float"])
+@pytest.mark.parametrize("kind", ["small", "condensed", "scs", "step", "jax", "float32", "c", "c float"])
 def test_errors_are_of_the_points_that_solve_returns(kind):
     solver = KINDS[kind]()
     history = solver.run(PARAMETERS, 14)
     moved = 0
+    counts, least = ((3, 6, 14), 10) if kind == "small" else (range(15), 30)
     # In single precision two programs that add in another order part by so much, over steps as long as these.
     rtol = 1e-2 if kind == "float32" else 1e-6
-    for k in range(15):
+    for k in counts:
         primal, dual = returned(solver, PARAMETERS, k)
         np.testing.assert_allclose(history.primal[:, k], primal, rtol=rtol, atol=1e-9)
         np.testing.assert_allclose(history.dual[:, k], dual, rtol=rtol, atol=1e-9)
         if 0 < k < 12:
             moved += np.sum(np.isclose(history.dual[:, k], history.dual[:, k // 4 * 4]))
-    assert moved > 30, "no run ended inside a block that failed: the test sees nothing"
+    assert moved > least or kind == "step", "no run ended inside a block that failed: the test sees nothing"
+    assert history.safeguarded.any()
 
 
 @pytest.mark.parametrize("kind", ["jax", "c", "c float"])

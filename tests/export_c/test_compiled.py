@@ -17,8 +17,10 @@ from scipy.optimize import linprog
 import longstep as ls
 from longstep._util import storage
 from longstep.errors import CompilerError
-from longstep.export_c import CompiledSolver
-from longstep.export_c.library import Slot, check_settings
+from longstep.export_c import CompiledSolver, build
+from longstep.export_c import code as longstep_code
+from longstep.export_c.kept import is_intact
+from longstep.export_c.library import Slot, check_settings, locate_factors
 from longstep.families.parameter_range import Seen
 
 from .compare import assert_equal, example
@@ -272,8 +274,34 @@ def test_a_damaged_library_is_built_again(monkeypatch, tmp_path):
     for damaged in (whole[: len(whole) // 2], whole[:-100] + bytes(100), b""):
         library.unlink()
         library.write_bytes(damaged)
+        assert not is_intact(library)
         subprocess.run([sys.executable, "-c", code], check=True)
-        assert library.read_bytes() == whole or len(library.read_bytes()) == len(whole)
+        assert is_intact(library)
+        assert library.read_bytes() != damaged
+
+
+def test_damaged_factors_are_made_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path))
+    monkeypatch.setattr(longstep_code, "_MANY", 0)
+    compiled = qp()[0].compile(method="augmented")
+    library, factors = compiled.library.path, locate_factors(compiled.library.path)
+    whole = factors.read_bytes()
+    assert len(whole) > 100
+    # The compiler would give the same again.
+    machine_code = library.read_bytes()
+    monkeypatch.setattr(build, "_compile", lambda files, command: machine_code)
+    for damaged in (whole[: len(whole) // 2], whole[:-8] + bytes(8), whole + bytes(8), b"", None):
+        factors.unlink()
+        if damaged is not None:
+            factors.write_bytes(damaged)
+        assert not is_intact(library)
+        assert build.build_library(compiled.code, True) == library
+        assert is_intact(library)
+        assert factors.read_bytes() == whole
+    library.unlink()
+    library.write_bytes(b"no library")
+    assert build.build_library(compiled.code, True) == library
+    assert is_intact(library)
 
 
 def test_a_cache_that_cannot_be_written_is_said_once(monkeypatch, tmp_path):
@@ -331,6 +359,17 @@ def test_linear_programs_are_solved_in_c_as_well(seed):
             optimum = linprog(q, np.vstack([family.A.toarray(), -family.A.toarray()]),
                               np.r_[family.data(x)["u"][k], -family.data(x)["l"][k]], bounds=(None, None))  # fmt: skip
             assert found.objective[k] == pytest.approx(optimum.fun, abs=1e-4 * (1 + abs(optimum.fun)))
+
+
+def test_objectives_have_the_users_sign_and_constants():
+    """The smallest case: maximised, with constants, one of them a parameter."""
+    x, price = cp.Variable(name="x"), cp.Parameter(name="price")
+    problem = cp.Problem(cp.Maximize(3.0 + 2 * price - cp.square(x - price)), [x <= 0.5])
+    solver = ls.Solver(ls.from_cvxpy(problem).family)
+    for each in (solver, solver.compile()):
+        for value, expected in ((1.0, 4.75), (-3.0, -3.0)):
+            found = each.solve({"price": value}, eps_abs=1e-9, eps_rel=1e-9)
+            assert found.objective == pytest.approx(expected, abs=1e-6)
 
 
 def test_objectives_are_the_users_own():

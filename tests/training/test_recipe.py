@@ -5,13 +5,17 @@ import json
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import longstep as ls
 from longstep.training import recipe as module
+from longstep.training.losses import resolve_loss
 from longstep.training.recipe import Recipe
+from longstep.training.record import About
+from longstep.training.settings import Settings
 
 A = np.random.default_rng(0).normal(size=(8, 6))
 FAMILY = ls.Composite(ls.Quadratic(A.T @ A, parameter=ls.Affine(q=-A.T)), ls.L1(0.4))
@@ -62,6 +66,22 @@ def test_another_recipe_is_another_training_in_the_cache(tmp_path):
     assert changed.record["recipe"]["stress"] == 0.0
     train(Recipe(stress=0))
     assert kept() == 2
+
+
+def test_every_number_is_in_the_key_of_the_cache():
+    settings = Settings(
+        horizon=2, lengths=(2,), block=2, loss=resolve_loss("metric", Recipe(), monotone=True), optimizer="lbfgs",
+        iterations=4, starts=1, candidates=6, learn=("step",), recipe=Recipe(),
+    )  # fmt: skip
+    instances = SimpleNamespace(task=SimpleNamespace(family=FAMILY), data_hash="the data")
+
+    def key(recipe):
+        about = About(FAMILY, ls.ProximalGradient(), replace(settings, recipe=recipe), None)
+        return about.key(instances, None)
+
+    assert key(Recipe()) == key(Recipe())
+    keys = {field.name: key(other(Recipe(), field.name)) for field in fields(Recipe)}
+    assert len({key(Recipe()), *keys.values()}) == 1 + len(keys)
 
 
 @cache

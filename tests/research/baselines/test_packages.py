@@ -1,7 +1,9 @@
 """The C packages as methods, against the packages called directly and against our own iterates."""
 
+import re
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import osqp
@@ -11,15 +13,48 @@ import scs
 
 import longstep as ls
 from longstep.data.dataset import Split
+from longstep.research.baselines import packages
 from longstep.research.baselines.packages import osqp_package, scs_package
 
 from ...helpers import CONES, random_conic, random_qp
 
+ROOT = Path(__file__).parents[3]
 N, TRAIN = 3, 4
 FIELDS = ("primal", "dual", "primal_max", "dual_max", "objective", "gap")
 # What only iterations that never end need.
 NEVER_OSQP = {"eps_abs": 1e-300, "eps_rel": 0.0, "eps_prim_inf": 1e-300, "eps_dual_inf": 1e-300, "check_termination": 0}
 NEVER_SCS = {"eps_abs": 0.0, "eps_rel": 0.0, "eps_infeas": 0.0}
+
+
+def test_experiments_and_benchmarks_count_exactly():
+    """Counts on a grid are rounded up, which a fast machine has no need of."""
+    folders = Path(packages.__file__).parents[1] / "experiments", ROOT / "benchmarks"
+    files = [path for folder in folders for path in folder.glob("*.py")]
+    assert len(files) > 20
+    assert [path.name for path in files if re.search(r"\bdense=\d", path.read_text())] == []
+
+
+def test_what_is_timed_as_the_package_is_without_our_map(monkeypatch):
+    """benchmarks/parameters.py: the caller's own product takes a state to the bounds, and nothing of ours."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import parameters
+
+    move = np.zeros((4, 12))
+    move[0, :2] = 1.0, 0.5
+    A = np.vstack([np.ones(3), np.eye(3)])
+    l, u = np.array([1.0, 0.0, 0.0, 0.0]), np.array([1.0, 2.0, 2.0, 2.0])
+    family = ls.QP(np.eye(3), A, q=np.arange(3.0), l=l, u=u, parameter=ls.Affine(l=move, u=move))
+    expected = ls.Solver(family).solve(np.full(12, 0.1), eps_abs=1e-9, eps_rel=1e-9).x
+    solve = parameters.package(family)
+
+    def ours(*arguments, **options):
+        raise AssertionError("the package's time would have ours in it")
+
+    for owner in (ls.QP, type(family).__mro__[1], ls.Affine):
+        for name in ("data", "encode", "decode", "merged", "vectors", "single", "checked", "__call__"):
+            if hasattr(owner, name):
+                monkeypatch.setattr(owner, name, ours)
+    np.testing.assert_allclose(solve(np.full(12, 0.1)).x, expected, atol=1e-2)
 
 
 def qp(**options):

@@ -128,6 +128,6 @@ class MaxcutExperiment(Experiment[Conic]):
             methods.make_vanilla(family, "vanilla, SCS's defaults", instances=size.few),
             methods.make_unit_scalings(plain, instances=size.few),
             *self.list_networks(training, steps=min(100, size.steps)),
-            methods.make_scs(family, self.trained_on, 0, dense=30, **slow),
-            methods.make_scs(family, self.trained_on, 10, dense=30, **slow),
+            methods.make_scs(family, self.trained_on, 0, **slow),
+            methods.make_scs(family, self.trained_on, 10, **slow),
         ]
