@@ -15,7 +15,9 @@ class Budget:
         if steps is not None and time_limit is not None:
             raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
         self.fixed = steps is not None
-        self.max_iter = int(max_iter if steps is None else steps)
+        if steps is not None:
+            max_iter = steps
+        self.max_iter = int(max_iter)
         if not 0 <= self.max_iter <= MOST_STEPS:
             raise ValueError(f"the number of steps must not be negative or over {MOST_STEPS:,}, got {self.max_iter}")
 
@@ -42,7 +44,7 @@ class Clock:
         return time.perf_counter() - self.begin
 
     def over(self) -> bool:
-        """Whether the limit has passed."""
+        """Return whether the limit has passed."""
         return time.perf_counter() >= self.deadline
 
 
