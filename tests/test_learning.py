@@ -27,7 +27,7 @@ from longstep.families import constrained, equilibration
 from longstep.families.base import check_convex
 from longstep.families.equilibration import ruiz
 from longstep.families.parameter_range import Seen
-from longstep.learning import _referenced
+from longstep.learning import _find_references
 
 from .helpers import random_qp
 
@@ -277,11 +277,11 @@ def test_without_trusted_optima_residuals_are_trained_on(monkeypatch):
     family = ls.QP(P, A, q=q, l=l, u=u, parameter=ls.Affine(q=np.eye(len(q))))
     parameters = {"train": np.zeros((2, len(q))), "test": np.ones((2, len(q)))}
     notes = []
-    data, loss = _referenced(family, parameters, notes, cache=False, progress=False)
+    data, loss = _find_references(family, parameters, notes, cache=False, progress=False)
     assert (loss, notes) == ("both", [])
     assert data.train.optima is not None
     monkeypatch.setattr(reference_solvers, "require", lambda optimum, accuracy, what: require(optimum, -1.0, what))
-    data, loss = _referenced(family, parameters, notes, cache=False, progress=False)
+    data, loss = _find_references(family, parameters, notes, cache=False, progress=False)
     assert loss == "metric"
     assert data.train.optima is None
     assert len(notes) == 1
@@ -334,7 +334,7 @@ def test_single_precision_learns_a_portfolio_with_slacks():
 def test_memory_is_what_is_free(monkeypatch):
     kilobytes = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text()).group(1))
     assert available() <= 1.2 * 1024 * kilobytes
-    monkeypatch.setattr(memory, "_free_memory", lambda: [2**20])
+    monkeypatch.setattr(memory, "_measure_free", lambda: [2**20])
     with pytest.raises(MemoryError, match=r"needs 2 MiB, more than the 922 KiB that are free"):
         memory.require(2**21, "this", "")
 
@@ -391,7 +391,7 @@ def test_training_instances_without_a_solution_are_left_out():
     u[2, 2:] = -1.0
     l = np.where(u < 0, -2.0, 0.0)
     notes, parameters = [], {"train": {"q": np.random.default_rng(0).normal(size=(6, 2)), "l": l, "u": u}}
-    data, _ = _referenced(family, parameters, notes, iid=True, cache=False, progress=False)
+    data, _ = _find_references(family, parameters, notes, iid=True, cache=False, progress=False)
     assert len(data.train) == 5
     assert notes[0].startswith("1 of 6 training instances have no solution and were left out")
 

@@ -71,10 +71,20 @@ def _inherited(owner, name) -> dict[str, object]:
         if function is None:
             continue
         for key, hint in function.__annotations__.items():
-            read = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+            read = _evaluate(hint, function.__globals__)
             if _speaks_of_arrays(read):
                 found[key] = read
     return found
+
+
+def _evaluate(hint, names):
+    """An annotation that may be quoted; None where what it names is imported for type checkers alone."""
+    if not isinstance(hint, str):
+        return hint
+    try:
+        return eval(hint, names)
+    except NameError:
+        return None
 
 
 def _plain_function(member):

@@ -25,7 +25,7 @@ from .engine.solution import INFEASIBLE
 from .errors import InaccurateReferenceError, NoOptimumError
 from .evaluation import scheduled
 from .evaluation.cost import Costs, choose_solver, compare_costs
-from .evaluation.evaluate import evaluate
+from .evaluation.evaluate import Evaluation, evaluate
 from .evaluation.package_errors import measure_package
 from .families.base import Family
 from .report.learned import Report
@@ -61,7 +61,8 @@ def learn(
     progress: bool = True,
     **training: Any,
 ) -> tuple[Solver, Report]:
-    """A learned solver for a problem, and a report of how good it is: references, splits, training, tests, certificate.
+    """Return a learned solver for a problem, and a report of how good it is: references, splits, training, tests,
+    certificate.
 
     `problem` is a CVXPY problem, a model that `from_cvxpy` made, or a family. `samples` are a function of a random
     generator that draws one parameter (a vector, or a dict of values by name), or past parameters: an array
@@ -92,7 +93,7 @@ def learn(
         iid=iid, sizes=sizes, columns=columns, horizon=horizon, block=block, form=form, dtype=dtype,
         equilibrate=equilibrate, seed=seed, **training,
     )  # fmt: skip
-    model, family = _family(problem, form, dtype, equilibrate)
+    model, family = _find_family(problem, form, dtype, equilibrate)
     parameters, notes = divide_samples(family, read_past(family, samples, columns), sizes, iid, seed)
     if model is not None:
         notes += model.notes
@@ -100,12 +101,13 @@ def learn(
     shape = {"block": block, "memory_limit": memory_limit}
     count = family.count(family.vectors(parameters["train"]))
     recipe = choose_recipe(family)
-    most = recipe.horizon if horizon is None else horizon
+    most, length = _choose_length(horizon, recipe.horizon)
     factors = training.get("factorizations") or recipe.factorizations
-    forms = [training.pop("algorithm")] if "algorithm" in training else list_forms(family)
+    forms: Sequence[Any] = list_forms(family)
+    if "algorithm" in training:
+        forms = [training.pop("algorithm")]
     largest = _find_largest(family, forms)
     expected = forecast(family, count, horizon=most, factorizations=factors, algorithm=largest, **shape)
-    length = f"{most} steps" if horizon is not None else f"as many steps as pay, up to {most},"
     if progress:
         say(str(expected))
         say(_describe_work(family, parameters, length))
@@ -113,31 +115,60 @@ def learn(
     independent = callable(samples) or bool(iid)
     phases = Phases(progress)
     with phases.time("references", f"the optima of {count} training instances"):
-        data, loss = _referenced(family, parameters, notes, iid=independent, cache=cache, progress=progress)
-    training = ({} if loss is None else {"loss": loss}) | training
+        data, loss = _find_references(family, parameters, notes, iid=independent, cache=cache, progress=progress)
+    if loss is not None:
+        training = {"loss": loss} | training
     options = {"seed": seed, "cache": cache, "progress": progress, "horizon": horizon, **shape, **training}
     with phases.time("training", f"{length.rstrip(',')}, block by block"):
         trained = train(family, data.train, algorithm=forms, **options)
     with phases.time("selection", "the learned schedule, the best constant or the defaults"):
-        name, kept, solver = _select(family, trained, data.train.parameters if others is None else others)
+        if others is None:
+            others = data.train.parameters
+        name, kept, solver = _select(family, trained, others)
     with phases.time("test", f"what they cost on {len(data.test)} instances"):
         steps = max(2 * len(solver.schedule), 100)
-        methods = {name: solver, "best constant": scheduled.best_constant(family, trained)}
-        methods["defaults"] = scheduled.vanilla(family)
-        # Where solve has an end, its time is the one that counts.
-        found = [evaluate(method, data.test, steps, name=name, timed=not family.m) for name, method in methods.items()]
-        costs = _costs(family, name, solver, trained, data.test.parameters) if family.m else None
+        found = _evaluate(name, solver, trained, data.test, steps)
+        costs = None
+        if family.m:
+            costs = _measure_costs(family, name, solver, trained, data.test.parameters)
         package = measure_package(family, data.test.parameters, steps)
         if has_exact_claim(solver):
-            notes.append(_exactness(solver, data.test.parameters))
+            notes.append(_describe_exactness(solver, data.test.parameters))
     certificate = None
     if "validation" in parameters:
         with phases.time("certificate", f"what holds on {len(data.validation)} validation instances"):
-            counts = _claimed(horizon or len(solver.schedule) or most)
+            counts = _choose_claims(horizon or len(solver.schedule) or most)
             certificate = _certify(solver, data.validation, counts, notes, progress)
-    seconds = perf_counter() - begin
-    parts = (model, data, kept, found, certificate, expected, notes, seconds, costs, phases.seconds, package, command)
-    return solver, Report(*parts)
+    return solver, Report(
+        origin=model,
+        data=data,
+        training=kept,
+        evaluations=found,
+        certificate=certificate,
+        forecast=expected,
+        notes=notes,
+        seconds=perf_counter() - begin,
+        costs=costs,
+        timing=phases.seconds,
+        package=package,
+        command=command,
+    )
+
+
+def _choose_length(horizon: int | None, usual: int) -> tuple[int, str]:
+    """Return the most steps that are learned, and how many in words."""
+    if horizon is None:
+        return usual, f"as many steps as pay, up to {usual},"
+    return horizon, f"{horizon} steps"
+
+
+def _evaluate(name: str, solver: Solver, trained: Training, test: Split, steps: int) -> list[Evaluation]:
+    """Return the errors of the solver that is kept, of the best constant and of the defaults on test instances."""
+    family = solver.family
+    methods: dict[str, Any] = {name: solver, "best constant": scheduled.best_constant(family, trained)}
+    methods["defaults"] = scheduled.vanilla(family)
+    # Where solve has an end, its time is the one that counts.
+    return [evaluate(method, test, steps, name=name, timed=not family.m) for name, method in methods.items()]
 
 
 def _describe_work(family: Family, parameters: Mapping[str, Any], length: str) -> str:
@@ -191,19 +222,19 @@ def _find_largest(family: Family, forms: Sequence[Algorithm]) -> Algorithm:
 
 
 def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Training, Solver]:
-    """Of the learned schedule, the best constant and the defaults what costs a user least: its name, its record and its
-    solver. The ladder of the learned one is used from the start or late, and so is its finish."""
+    """Return the name, the record and the solver of the learned schedule, the best constant or the defaults, whichever
+    costs a user least. The ladder of the learned one is used from the start or late, and so is its finish."""
     if trained.algorithm.metric_groups(family) is None:
         return "learned", trained, Solver(family, trained)
-    candidates = _candidates(family, trained, parameters)
+    candidates = _list_candidates(family, trained, parameters)
     place = choose_solver([solver for _, _, solver in candidates], parameters)
     return candidates[place]
 
 
-def _candidates(family: Family, trained: Training, parameters: Any) -> list[tuple[str, Training, Solver]]:
-    """What might be kept. Where the finish makes all instances exact at once, only when it is tried is in question: by
-    then, or when the steps before it have cost as much as it does. That of cone programs is tried when they have, or
-    after the learned steps."""
+def _list_candidates(family: Family, trained: Training, parameters: Any) -> list[tuple[str, Training, Solver]]:
+    """Return what might be kept. Where the finish makes all instances exact at once, only when it is tried is in
+    question: by then, or when the steps before it have cost as much as it does. That of cone programs is tried when
+    they have, or after the learned steps."""
     learned = Solver(family, trained)
     candidates = [("learned", trained, learned)]
     if learned.finish is not None and finishes_by_sets(family):
@@ -221,8 +252,8 @@ def _candidates(family: Family, trained: Training, parameters: Any) -> list[tupl
     usual = default_algorithm(family)
     settled = constant(usual.hyperparameters(family))
     untrained = replace(trained, algorithm=usual, schedule=settled, constant=settled, start=None)
-    defaults = _keeping(untrained, "the defaults")
-    held = _keeping(replace(trained, schedule=trained.constant), "the best constant")
+    defaults = _record_kept(untrained, "the defaults")
+    held = _record_kept(replace(trained, schedule=trained.constant), "the best constant")
     return [
         *candidates,
         ("learned", trained, Solver(family, trained, ladder="late")),
@@ -231,27 +262,29 @@ def _candidates(family: Family, trained: Training, parameters: Any) -> list[tupl
     ]
 
 
-def _keeping(training: Training, kept: str) -> Training:
-    """A training whose words and record say what is kept of it."""
+def _record_kept(training: Training, kept: str) -> Training:
+    """Return a training whose words and record say what is kept of it."""
     return replace(training, kept=kept, record=training.record | {"kept": kept})
 
 
-def _costs(family: Family, name: str, solver: Solver, trained: Training, parameters: Any) -> Costs:
-    """What the solver that is kept, the best constant, the defaults and the package cost on test instances."""
+def _measure_costs(family: Family, name: str, solver: Solver, trained: Training, parameters: Any) -> Costs:
+    """Return what the solver that is kept, the best constant, the defaults and the package cost on test instances."""
     held = Solver(family, trained.constant, algorithm=trained.algorithm, ladder=False)
     return compare_costs({name: solver, "best constant": held, "defaults": Solver(family, ladder=False)}, parameters)
 
 
-def _exactness(solver: Solver, parameters: Any) -> str:
-    """How many instances the first try of the finish makes exact."""
+def _describe_exactness(solver: Solver, parameters: Any) -> str:
+    """Return how many instances the first try of the finish makes exact."""
     found = first_try(solver, parameters)
-    changes = f" and at most {np.max(found.changes)} changes of the active set" if np.any(found.exact) else ""
+    changes = ""
+    if np.any(found.exact):
+        changes = f" and at most {np.max(found.changes)} changes of the active set"
     share = f"{np.sum(found.exact)} of {len(found)} test instances"
     return f"Exact to rounding after {solver.finish} steps{changes}: {share}."
 
 
-def _referenced(family: Family, parameters: dict, notes: list[str], **options: Any) -> tuple[Dataset, str | None]:
-    """The splits with the optima that are needed, and the loss to train with, where that is not the default.
+def _find_references(family: Family, parameters: dict, notes: list[str], **options: Any) -> tuple[Dataset, str | None]:
+    """Return the splits with the optima that are needed, and the loss to train with, where that is not the default.
 
     Residuals tell all of a constrained problem; of the others only the optimum does. Residuals alone may fall while the
     point stays away: optima are wanted in training all the same, but need not be the most accurate ones.
@@ -268,22 +301,26 @@ def _referenced(family: Family, parameters: dict, notes: list[str], **options: A
         left_out = status.size - feasible.size
         notes.append(f"{left_out} of {status.size} training instances have no solution and were left out ({error}).")
         parameters["train"] = family.select(family.vectors(parameters["train"]), feasible)
-        return _referenced(family, parameters, notes, **options)
+        return _find_references(family, parameters, notes, **options)
     except InaccurateReferenceError as error:
         # What it advises is for those who ask for optima themselves.
         notes.append(f"Trained by residuals alone: {str(error).split('. ')[0]}.")
         return Dataset.from_parameters(family, parameters, references=False, **options), "metric"
 
 
-def _family(problem: Any, form: Any, dtype: Any, equilibrate: bool) -> tuple[Model | None, Family]:
+def _find_family(problem: Any, form: Any, dtype: Any, equilibrate: bool) -> tuple[Model | None, Family]:
     if isinstance(problem, Family | Model):
         if form is not None or dtype is not None or not equilibrate:
             raise ValueError("form, dtype and equilibrate are for CVXPY problems; this family has them already")
-        return (problem, problem.family) if isinstance(problem, Model) else (None, problem)
-    model = from_cvxpy(problem, form=form, equilibrate=equilibrate, dtype="float64" if dtype is None else dtype)
+        if isinstance(problem, Model):
+            return problem, problem.family
+        return None, problem
+    if dtype is None:
+        dtype = "float64"
+    model = from_cvxpy(problem, form=form, equilibrate=equilibrate, dtype=dtype)
     return model, model.family
 
 
-def _claimed(most: int) -> list[int]:
-    """A few iteration counts up to the last step-varying one."""
+def _choose_claims(most: int) -> list[int]:
+    """Return a few iteration counts up to the last step-varying one."""
     return sorted({max(1, round(most * k / _CLAIMS)) for k in range(1, _CLAIMS + 1)})

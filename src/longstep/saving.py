@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ._util import memory, storage
+from ._util.optional import map_given
 from .algorithms.base import Algorithm
 from .algorithms.registry import BY_NAME
 from .cones.product import Cones
@@ -133,17 +134,17 @@ def _build_parts(path: Path, family: Family, metadata: Mapping[str, Any], arrays
         raise FileFormatError(f"{path} names the algorithm {metadata['algorithm']!r}, which this longstep lacks")
     schedule = Schedule.from_json(metadata["schedule"])
     return Parts(
-        family,
-        algorithm(**metadata.get("algorithm_fields", {})),
-        schedule,
-        metadata.get("safeguard", "block"),
-        metadata.get("factors"),
+        family=family,
+        algorithm=algorithm(**metadata.get("algorithm_fields", {})),
+        schedule=schedule,
+        safeguard=metadata.get("safeguard", "block"),
+        factors=metadata.get("factors"),
         # Files of 0.1 have none.
-        metadata.get("ladder", False),
-        _read_finish(path, metadata.get("finish")),
-        _read_record(path, metadata.get("training"), schedule.names),
-        _read_seen(family, metadata.get("seen"), arrays),
-        _read_start(family, algorithm.starts_from_rows, arrays),
+        ladder=metadata.get("ladder", False),
+        finish=_read_finish(path, metadata.get("finish")),
+        record=_read_record(path, metadata.get("training"), schedule.names),
+        seen=_read_seen(family, metadata.get("seen"), arrays),
+        start=_read_start(family, algorithm.starts_from_rows, arrays),
     )
 
 
@@ -341,11 +342,10 @@ def _put_constrained(family: "QP | Conic", arrays: dict[str, np.ndarray], names:
 
 def _describe_common(family: QP | Conic | Quadratic) -> Description:
     layout = family.layout
-    return {
-        "layout": None if layout is None else layout.to_json(),
-        "dtype": str(family.dtype),
-        "parameter": [] if family.parameter is None else list(family.parameter.matrices),
-    }
+    parameter = []
+    if family.parameter is not None:
+        parameter = list(family.parameter.matrices)
+    return {"layout": map_given(Layout.to_json, layout), "dtype": str(family.dtype), "parameter": parameter}
 
 
 def _build(description: Description, arrays: Mapping[str, np.ndarray]) -> Family:

@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import Unpack, override
 
 from ._util.hashing import content_hash
+from ._util.optional import map_given
 from ._util.processes import require_jax
 from .algorithms.base import Algorithm
 from .algorithms.registry import default_algorithm
@@ -107,38 +108,57 @@ class Solver:
             self.record = schedule.record
             self.seen = schedule.seen
             self.start = schedule.start
-            algorithm = schedule.algorithm if algorithm is None else algorithm
+            if algorithm is None:
+                algorithm = schedule.algorithm
             schedule = schedule.schedule
-        self.algorithm = default_algorithm(family) if algorithm is None else algorithm
+        if algorithm is None:
+            algorithm = default_algorithm(family)
+        self.algorithm: Algorithm = algorithm
         self.algorithm.check_family(family)
         if self.start is not None:
             check_start(self.start, family, self.algorithm.starts_from_rows)
         hyperparameters = self.algorithm.hyperparameters(family)
         if schedule is not None and values:
             raise ValueError(f"give a schedule or constant values ({', '.join(values)}), not both")
-        self.schedule = constant(hyperparameters, **values) if schedule is None else schedule
+        if schedule is None:
+            schedule = constant(hyperparameters, **values)
+        self.schedule: Schedule = schedule
         check_schedule(self.schedule, hyperparameters, type(self.algorithm).__name__)
         check_metric(self.schedule, self.algorithm.metric_groups(family), type(self.algorithm).__name__)
         if safeguard not in (*RULES, None):
             raise ValueError(f"safeguard must be 'block', 'step' or None, got {safeguard!r}")
         self.safeguard: Literal["block", "step"] | None = safeguard
-        self.factors: Literal["float32"] | None = _precision(factors, family, self.algorithm)
-        precision = None if self.factors is None else np.dtype(self.factors)
+        self.factors: Literal["float32"] | None = _choose_precision(factors, family, self.algorithm)
         if ladder not in (True, False, "late", None):
             raise ValueError(f"ladder must be True, False, 'late' or None, got {ladder!r}")
-        self.ladder: LadderUse = usual_ladder if ladder is None else ladder
-        usual_finish = learned and can_finish(family)
-        self.finish = first_attempt(family, usual_finish if finish is None else finish, self.record)
+        if ladder is None:
+            ladder = usual_ladder
+        self.ladder: LadderUse = ladder
+        if finish is None:
+            finish = learned and can_finish(family)
+        self.finish = first_attempt(family, finish, self.record)
         self.proximal = learned_proximal(self.record)
         self._finisher = None
         self._working = self.algorithm.prepare_family(family)
-        self.plan = make_plan(self.algorithm, self._working, self.schedule, safeguard, precision, self.ladder)
-        self._key, self._leaves = jitted.flatten((self.algorithm, self._working, self.plan))
-        # Bound methods of Equinox modules are pytrees and cost a traversal of the family at every call.
-        self._encode, self._take, self._select, self._count, self._single = (
-            functools.partial(getattr(type(family), name), family)
-            for name in ("encode", "take", "select", "count", "single")
+        self.plan = make_plan(
+            self.algorithm,
+            self._working,
+            self.schedule,
+            safeguard=safeguard,
+            precision=map_given(np.dtype, self.factors),
+            ladder=self.ladder,
         )
+        self._key, self._leaves = jitted.flatten((self.algorithm, self._working, self.plan))
+        self._bind_methods(type(family))
+
+    def _bind_methods(self, kind: type[Family]) -> None:
+        """Keep methods of the family: those of Equinox modules are pytrees when they are bound, and cost a traversal of
+        the family at every call."""
+        self._encode = functools.partial(kind.encode, self.family)
+        self._take = functools.partial(kind.take, self.family)
+        self._select = functools.partial(kind.select, self.family)
+        self._count = functools.partial(kind.count, self.family)
+        self._single = functools.partial(kind.single, self.family)
 
     def solve(
         self,
@@ -171,7 +191,7 @@ class Solver:
         single = self._single(parameter)
         encoded = self._encode(single)
         given = _Given(*(self._take(each, 0) for each in (encoded, self._encode_exactly(encoded, single))))
-        start = None if warm_start is None else read_start(self.family, warm_start, ())
+        start = self._read_start(warm_start, ())
         ended = self._solve(given, start, limits, budget, clock, self._leaves)
         return make_solution(ended, clock.elapsed(), self.family.layout, single)
 
@@ -207,7 +227,7 @@ class Solver:
             chunk = self._chunk()
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
-        start = None if warm_start is None else read_start(self.family, warm_start, (count,))
+        start = self._read_start(warm_start, (count,))
 
         def piece(index: int, width: int) -> Ended:
             # Padding with the last instance keeps the number of compiled shapes small.
@@ -216,7 +236,9 @@ class Solver:
             encoded = self._encode(some)
             exactly = self._encode_exactly(encoded, some)
             given = _Given(batching.spread(encoded, self.family.instance_axis), exactly)
-            part = None if start is None else batching.spread(jax.tree.map(lambda a: a[..., padded], start), -1)
+            part = None
+            if start is not None:
+                part = batching.spread(start.map(lambda a: a[..., padded]), -1)
             return self._solve(given, part, limits, budget, clock, self._everywhere)
 
         pieces = batching.divide(count, chunk)
@@ -302,8 +324,18 @@ class Solver:
             )
         limits = self._limits(eps_abs, eps_rel, eps_infeasible, check_every)
         budget = Budget(max_iter, steps, None)
-        finish = None if self.finish is None else make_traced(self._working, self.proximal)
-        solve = TracedSolve(self._key, self._leaves, limits, budget, finish, self.finish or 0, self._predict)
+        finish = None
+        if self.finish is not None:
+            finish = make_traced(self._working, self.proximal)
+        solve = TracedSolve(
+            key=self._key,
+            leaves=self._leaves,
+            limits=limits,
+            budget=budget,
+            finish=finish,
+            after=self.finish or 0,
+            predict=self._predict,
+        )
         return Function(self.family, solve)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
@@ -317,29 +349,29 @@ class Solver:
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)
-        start = None if warm_start is None else read_start(self.family, warm_start, (self._count(parameters),))
+        start = self._read_start(warm_start, (self._count(parameters),))
         if self.plan.on_host and self._count(parameters) > 1:
             return self._run_each(parameters, count, start)
         encoded = self._encode(parameters)
-        first = self._first(start)
+        first = self._choose_first(start)
         if start is None:
             start = self._predict(encoded)
-        wide = self.family.dtype == np.float64
-        record = jitted.record_steps if wide else jitted.visit_points
-        found, safe = record(self._key, int(count), first, self._leaves, encoded, start)
-        safeguarded = _flags(safe, self._count(parameters))
-        if not wide:
-            points = [jax.tree.map(lambda a, k=k: np.asarray(a[k]), found) for k in range(count + 1)]
-            return self._measure(parameters, points, safeguarded)
+        if self.family.dtype != np.float64:
+            visited, safe = jitted.visit_points(self._key, int(count), first, self._leaves, encoded, start)
+            points = [visited.map(lambda a, k=k: np.asarray(a[k])) for k in range(count + 1)]
+            return self._measure(parameters, points, _flag(safe, self._count(parameters)))
+        found, safe = jitted.record_steps(self._key, int(count), first, self._leaves, encoded, start)
         fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(found).items()}
-        return History(**fields, safeguarded=safeguarded)
+        return History(**fields, safeguarded=_flag(safe, self._count(parameters)))
 
     def _run_each(self, parameters: Any, count: int, start: Point | None) -> History:
         """`run` for one instance after the other."""
 
         def one(index: int, _: int) -> History:
             places = np.array([index])
-            part = None if start is None else jax.tree.map(lambda a: a[..., places].T, start)
+            part = None
+            if start is not None:
+                part = start.map(lambda a: a[..., places].T)
             return self.run(self._select(parameters, places), count, warm_start=part)
 
         parts = batching.run(one, [(index, 1) for index in range(self._count(parameters))])
@@ -378,11 +410,13 @@ class Solver:
     def name(self) -> str:
         """The algorithm, and how many of its steps are learned."""
         kind = type(self.algorithm).__name__
-        return kind if not len(self.schedule) else f"{kind}, {len(self.schedule)} step-varying steps"
+        if not len(self.schedule):
+            return kind
+        return f"{kind}, {len(self.schedule)} step-varying steps"
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision, the ladder,
-        the finish and the start: all that a solution depends on."""
+        """Return a SHA-256 of the family, the algorithm, the schedule, the safeguard, the factors' precision, the
+        ladder, the finish and the start: all that a solution depends on."""
         parts = [*self.algorithm.identity(), self.schedule.to_json(), self.safeguard]
         if self.factors is not None:
             parts += [self.factors]
@@ -396,10 +430,19 @@ class Solver:
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.saving`."""
-        how = (self.safeguard, self.factors, self.ladder, self.finish)
-        save_parts(
-            Parts(self.family, self.algorithm, self.schedule, *how, self.record, self.seen, self.start), Path(path)
+        parts = Parts(
+            family=self.family,
+            algorithm=self.algorithm,
+            schedule=self.schedule,
+            safeguard=self.safeguard,
+            factors=self.factors,
+            ladder=self.ladder,
+            finish=self.finish,
+            record=self.record,
+            seen=self.seen,
+            start=self.start,
         )
+        save_parts(parts, Path(path))
 
     @staticmethod
     def load(path: "str | Path", *, family: Family | None = None) -> "Solver":
@@ -407,7 +450,9 @@ class Solver:
         path = Path(path)
         parts = load_parts(path, family)
         options: dict[str, Any] = {"safeguard": parts.safeguard, "factors": parts.factors, "ladder": parts.ladder}
-        options["finish"] = False if parts.finish is None else parts.finish
+        options["finish"] = parts.finish
+        if parts.finish is None:
+            options["finish"] = False
         solver = checked(
             path, "the solver", lambda: Solver(parts.family, parts.schedule, algorithm=parts.algorithm, **options)
         )
@@ -420,7 +465,9 @@ class Solver:
     @override
     def __repr__(self) -> str:
         f = self.family
-        rows = f", m={f.m}" if f.m else ""
+        rows = ""
+        if f.m:
+            rows = f", m={f.m}"
         return (
             f"Solver({type(f).__name__}(n={f.n}{rows}, {f.dtype}), {type(self.algorithm).__name__}, "
             f"{len(self.schedule)} step-varying steps)"
@@ -431,14 +478,14 @@ class Solver:
         return Measure(self.algorithm, self._working)
 
     def _chunk(self) -> int:
-        """How many instances run at a time: one where its columns are solved one by one anyway, because then none waits
-        for another on the ladder or at the end."""
+        """Return how many instances run at a time: one where its columns are solved one by one anyway, because then
+        none waits for another on the ladder or at the end."""
         if self.plan.on_host:
             return 1
         return batching.chunk(self.family.n + 2 * self.family.m, self.family.dtype.itemsize)
 
     def _keep_finisher(self) -> Finisher:
-        """What tries to finish; made once for a proximal term."""
+        """Return what tries to finish; made once for a proximal term."""
         if self._finisher is None or self._finisher.proximal != self.proximal:
             self._finisher = self.make_finisher(self.proximal)
         return self._finisher
@@ -456,14 +503,23 @@ class Solver:
         assert isinstance(self.family, QP)
         return Predictor(self.family, self.start)
 
-    def _first(self, start: Point | None) -> int:
-        return 0 if start is None or self.schedule.warm else len(self.schedule)
+    def _choose_first(self, start: Point | None) -> int:
+        if start is None or self.schedule.warm:
+            return 0
+        return len(self.schedule)
+
+    def _read_start(self, given: "Solution | Point | None", shape: tuple[int, ...]) -> Point | None:
+        """Return a warm start for instances of this shape; None where none was given."""
+        if given is None:
+            return None
+        return read_start(self.family, given, shape)
 
     def _limits(self, eps_abs: float, eps_rel: float, eps_infeasible: float | None, check_every: int) -> Limits:
-        eps = self.algorithm.eps_infeasible if eps_infeasible is None else eps_infeasible
-        check_tolerances(eps_abs, eps_rel, eps, check_every)
+        if eps_infeasible is None:
+            eps_infeasible = self.algorithm.eps_infeasible
+        check_tolerances(eps_abs, eps_rel, eps_infeasible, check_every)
         number = self.family.dtype.type
-        return Limits(number(eps_abs), number(eps_rel), number(eps), np.int32(check_every))
+        return Limits(number(eps_abs), number(eps_rel), number(eps_infeasible), np.int32(check_every))
 
     def _encode_exactly(self, encoded: Encoded, parameters: Any) -> Encoded:
         """Return instances as the finish takes them, which is in float64."""
@@ -475,7 +531,7 @@ class Solver:
         self, given: "_Given", start: Point | None, limits: Limits, budget: Budget, clock: Clock, leaves: tuple
     ) -> Ended:
         encoded = given.encoded
-        first = self._first(start)
+        first = self._choose_first(start)
         is_warm = start is not None
         if start is None:
             start = self._predict(encoded)
@@ -491,33 +547,43 @@ class Solver:
                 attempts = Attempts(self._keep_finisher(), given.exactly, self.finish, is_warm)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extract_best(self._key, leaves, encoded, progress)
-        timed_out = clock.limit is not None and int(progress.k) < max_iter
-        left = Status.TIME_LIMIT if timed_out else Status.ITERATION_LIMIT
+        left = Status.ITERATION_LIMIT
+        if clock.limit is not None and int(progress.k) < max_iter:
+            left = Status.TIME_LIMIT
         status = np.asarray(progress.status)
         status = np.where(status == Status.RUNNING, left, status)
-        rays = None
+        ray_x = None
+        ray_y = None
         if np.isin(status, INFEASIBLE).any():
             rays = jitted.extract_rays(self._key, leaves, encoded, progress)
+            ray_x = np.where(status == Status.DUAL_INFEASIBLE, rays.x, np.nan)
+            ray_y = np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan)
+        outside = None
+        if self.seen is not None:
+            outside = self.seen.outside(encoded)
+        acted = None
+        if progress.guard is not None:
+            acted = progress.guard.acted
         # Everything has its instances, if several, on the last axis here.
         ended: Ended = {
             "x": np.asarray(point.x),
-            "y": None if point.y is None else np.asarray(point.y),
-            "s": None if point.s is None else np.asarray(point.s),
+            "y": map_given(np.asarray, point.y),
+            "s": map_given(np.asarray, point.s),
             **{name: np.asarray(value) for name, value in progress.report.items()},
             "status": status,
             "iterations": np.asarray(progress.iterations),
-            "outside": None if self.seen is None else self.seen.outside(encoded),
-            "safeguarded": _flags(None if progress.guard is None else progress.guard.acted, *status.shape),
-            "ray_x": None if rays is None else np.where(status == Status.DUAL_INFEASIBLE, rays.x, np.nan),
-            "ray_y": None if rays is None else np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan),
+            "outside": outside,
+            "safeguarded": _flag(acted, *status.shape),
+            "ray_x": ray_x,
+            "ray_y": ray_y,
             "changes": np.full(status.shape, -1),
         }
         if self.finish is not None and not budget.fixed:
             # Whether the finish was tried or not.
-            ended = {
-                k: v.astype(np.float64) if v is not None and v.dtype == np.float32 else v for k, v in ended.items()
-            }
-        return ended if exact is None else exact.into(ended)
+            ended = {name: map_given(_widen, value) for name, value in ended.items()}
+        if exact is None:
+            return ended
+        return exact.into(ended)
 
 
 class _Given(NamedTuple):
@@ -527,20 +593,32 @@ class _Given(NamedTuple):
     exactly: Encoded
 
 
-def _precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["float32"] | None:
-    """What the factors are kept in, where that is not the family's own precision."""
+def _choose_precision(factors: Any, family: Family, algorithm: Algorithm) -> Literal["float32"] | None:
+    """Return what the factors are kept in, where that is not the family's own precision."""
     if factors not in (None, "float32", "float64"):
         raise ValueError(f"factors must be 'float32', 'float64' or None, got {factors!r}")
     if factors is not None and algorithm.pattern(family) is None:
         raise ValueError(f"{type(algorithm).__name__} has no factorizations: leave factors={factors!r} out")
     if factors == "float64" and family.dtype == np.float32:
         raise ValueError("a float32 family keeps its factors in float32; make the family with dtype='float64'")
-    return "float32" if factors == "float32" and family.dtype != np.float32 else None
-
-
-def _flags(safe: Any, *shape: int) -> np.ndarray:
-    return np.zeros(shape, bool) if safe is None else np.asarray(safe)
+    if factors == "float32" and family.dtype != np.float32:
+        return "float32"
+    return None
 
 
 def _predict_nothing(encoded: Encoded) -> None:
     """Return None: instances begin at zero. A function of its own, so that solvers that were used can be pickled."""
+
+
+def _widen(values: np.ndarray) -> np.ndarray:
+    """Return numbers of single precision in double precision, others as they are."""
+    if values.dtype != np.float32:
+        return values
+    return values.astype(np.float64)
+
+
+def _flag(acted: Any, *shape: int) -> np.ndarray:
+    """Return where the safeguard acted: nowhere, if there is none."""
+    if acted is None:
+        return np.zeros(shape, bool)
+    return np.asarray(acted)

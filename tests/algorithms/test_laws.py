@@ -12,8 +12,8 @@ from hypothesis import given, settings
 
 import longstep as ls
 from longstep.engine import jitted
-from longstep.engine.loop import steps
-from longstep.engine.plan import Plan, Problem, factor
+from longstep.engine.loop import run_steps
+from longstep.engine.plan import Plan, Problem, factorize_theta
 from longstep.families.point import Point
 from longstep.schedules.domain import Fixed, Interval
 from longstep.solver import Solver
@@ -59,7 +59,7 @@ def draw_theta(data, case, steady=False):
 
 @eqx.filter_jit
 def one_step(algorithm, family, instance, theta, state):
-    factors = factor(algorithm, family, theta)
+    factors = factorize_theta(algorithm, family, theta)
     extra = algorithm.prepare_instance(family, instance, theta, factors)
     return algorithm.step(family, instance, theta, factors, extra, state)
 
@@ -109,7 +109,7 @@ def test_jit_equals_eager(case):
     with jax.disable_jit():
         for k in range(3):
             state = problem.stepper(min(k, solver.plan.H))(state)
-    stepped, _, _ = eqx.filter_jit(steps)(problem, stepped, 3, 0, lambda s: ())
+    stepped, _, _ = eqx.filter_jit(run_steps)(problem, stepped, 3, 0, lambda s: ())
     # Another order of rounding, as large as the accuracy to which each step is solved.
     own = case.algorithm.solve_tolerance(2.2e-16) if isinstance(case.family, ls.Conic) else 0.0
     tolerance = 10 * max(1e-12, own)
@@ -149,11 +149,11 @@ def test_gradient_equals_finite_difference(case):
     @jax.jit
     def loss(theta):
         each = [{n: v[k] for n, v in theta.items()} for k in range(H + 1)]
-        factors = [factor(case.algorithm, case.family, t) for t in each]
+        factors = [factorize_theta(case.algorithm, case.family, t) for t in each]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *factors) if factors[0] is not None else None
         problem = Problem(case.algorithm, case.family, Plan(theta, stacked, jnp.arange(H + 1), H), instances)
         state = case.algorithm.init(case.family, instances, None)
-        state, _, _ = steps(problem, state, H, 0, lambda s: ())
+        state, _, _ = run_steps(problem, state, H, 0, lambda s: ())
         point = case.algorithm.extract(case.family, instances, state)
         return sum(jnp.sum((leaf - 0.1) ** 2) for leaf in jax.tree.leaves(point))
 
@@ -175,10 +175,10 @@ def test_gradient_is_a_solve_not_a_factorization(case):
     instances = case.instances
 
     def loss(theta):
-        factors = factor(case.algorithm, case.family, {name: values[0] for name, values in theta.items()})
+        factors = factorize_theta(case.algorithm, case.family, {name: values[0] for name, values in theta.items()})
         stacked = jax.tree.map(lambda a: a[None], factors)
         problem = Problem(case.algorithm, case.family, Plan(theta, stacked, jnp.zeros(1, int), 0), instances)
-        state, _, _ = steps(problem, case.algorithm.init(case.family, instances, None), 2, 0, lambda s: ())
+        state, _, _ = run_steps(problem, case.algorithm.init(case.family, instances, None), 2, 0, lambda s: ())
         return jnp.sum(case.algorithm.extract(case.family, instances, state).x)
 
     def count(function):

@@ -89,7 +89,7 @@ def test_float32_factors_are_saved_and_refused_where_there_are_none(tmp_path):
 
 def test_a_chunk_fits_into_memory(monkeypatch):
     assert batching.chunk(1000, 8) == 512
-    monkeypatch.setattr(batching, "_one_cpu", lambda: False)
+    monkeypatch.setattr(batching, "_has_one_cpu", lambda: False)
     monkeypatch.setattr(batching, "available", lambda: 2**40)
     assert batching.chunk(1000, 8) == 100_000
     monkeypatch.setattr(batching, "available", lambda: 2 * 12 * 8 * 1000 * 77)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import longstep as ls
 from longstep.engine.jitted import assemble
-from longstep.engine.loop import steps
+from longstep.engine.loop import run_steps
 from longstep.engine.rules import BlockRule
 
 from ..helpers import case_of
@@ -39,7 +39,7 @@ def merits(solver, parameters, count):
         return rule.measure(solver.algorithm, solver.family, problem.residuals(state))
 
     state = solver.algorithm.init(solver.family, problem.instance, None)
-    _, (merit, rounding), guard = steps(problem, state, count, 0, observe)
+    _, (merit, rounding), guard = run_steps(problem, state, count, 0, observe)
     return np.asarray(merit), np.asarray(rounding), None if guard is None else np.asarray(guard.acted)
 
 

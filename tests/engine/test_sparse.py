@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep.engine.forecast import forecast
-from longstep.engine.plan import factor
+from longstep.engine.plan import factorize_theta
 from longstep.learning import list_forms
 from longstep.linalg.matrix import HostMatrix
 from longstep.linalg.systems import ONCE, augmented, sparse
@@ -94,7 +94,7 @@ def test_gradients_of_steps_are_those_of_dense_factors(sparse_factors, monkeypat
         def error(rho, metric):
             theta = {"sigma": 1e-6, "rho_eq": 10.0, "rho_ineq": rho, "alpha": 1.6, "metric": metric}
             theta = {name: jnp.asarray(value) for name, value in theta.items()}
-            factors = factor(algorithm, family, jax.lax.stop_gradient(theta), ONCE)
+            factors = factorize_theta(algorithm, family, jax.lax.stop_gradient(theta), ONCE)
             state = algorithm.init(family, instance, None)
 
             def step(state, _):

@@ -170,5 +170,5 @@ def test_many_columns_are_solved_on_several_threads_as_on_one(monkeypatch):
     b = np.random.default_rng(5).normal(size=(40, 9))
     one = np.asarray(solve(K, system, b))
     monkeypatch.setattr(augmented, "_LITTLE", 0)
-    monkeypatch.setattr(augmented, "_cores", lambda: 4)
+    monkeypatch.setattr(augmented, "_count_cores", lambda: 4)
     np.testing.assert_array_equal(solve(K, system, b), one)

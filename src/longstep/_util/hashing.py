@@ -77,19 +77,21 @@ def _feed_function(digest: _Digest, function: Any) -> None:
     code = getattr(function, "__code__", None)
     if code is None:
         raise TypeError(f"cannot hash {function!r}: use a plain function")
-    _feed(digest, ("function", function.__qualname__, *_source(function)))
+    _feed(digest, ("function", function.__qualname__, *_read_source(function)))
     _feed(digest, tuple(cell.cell_contents for cell in function.__closure__ or ()))
     _feed(digest, (function.__defaults__ or (), function.__kwdefaults__ or {}))
-    for name in sorted(_global_names(code) & set(function.__globals__)):
+    for name in sorted(_list_global_names(code) & set(function.__globals__)):
         value = function.__globals__[name]
-        # A function that calls itself is hashed already.
-        _feed(digest, (name, "itself" if value is function else value))
+        if value is function:
+            # A function that calls itself is hashed already.
+            value = "itself"
+        _feed(digest, (name, value))
     if getattr(function, "__self__", None) is not None:
         _feed(digest, (type(function.__self__).__qualname__, vars(function.__self__)))
 
 
-def _source(function: Any) -> tuple[str, int]:
-    """The text that a function was made of, and where in its first line it begins, which tells lambdas apart."""
+def _read_source(function: Any) -> tuple[str, int]:
+    """Return the text that a function was made of, and where in its first line it begins, which tells lambdas apart."""
     is_lambda = function.__name__ == "<lambda>"
     try:
         text = textwrap.dedent(inspect.getsource(function))
@@ -105,6 +107,6 @@ def _source(function: Any) -> tuple[str, int]:
     return text, min(columns, default=0)
 
 
-def _global_names(code: types.CodeType) -> set[str]:
+def _list_global_names(code: types.CodeType) -> set[str]:
     nested = [c for c in code.co_consts if hasattr(c, "co_code")]
-    return set(code.co_names).union(*map(_global_names, nested))
+    return set(code.co_names).union(*map(_list_global_names, nested))

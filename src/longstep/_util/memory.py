@@ -14,11 +14,11 @@ def available() -> int:
     device = jax.devices()[0]
     if device.platform != "cpu" and (stats := device.memory_stats()) and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
-    return min([*_free_memory(), *_container_memory()], default=2**63)
+    return min([*_measure_free(), *_measure_container()], default=2**63)
 
 
-def _free_memory() -> list[int]:
-    """What the kernel could give without swapping; without that figure, all the memory there is."""
+def _measure_free() -> list[int]:
+    """Return what the kernel could give without swapping; without that figure, all the memory there is."""
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
@@ -28,8 +28,8 @@ def _free_memory() -> list[int]:
     return [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
 
 
-def _container_memory() -> list[int]:
-    """What a container's limit leaves; its caches, which the kernel would drop, are counted as used."""
+def _measure_container() -> list[int]:
+    """Return what a container's limit leaves; its caches, which the kernel would drop, are counted as used."""
     left = []
     for limit, used in (
         ("memory.max", "memory.current"),

@@ -19,7 +19,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 def cache_folder(cache: "str | Path | bool", kind: str) -> Path | None:
-    """Where finished work of a kind is kept: True is the folder in LONGSTEP_CACHE, else the user's cache folder.
+    """Return where finished work of a kind is kept: True is the folder in LONGSTEP_CACHE, else the user's cache folder.
 
     That is ~/.cache/longstep (or where XDG_CACHE_HOME says) on Linux, ~/Library/Caches/longstep on macOS.
     """
@@ -76,7 +76,8 @@ def write(
 
 
 def _in_order(payload: bytes) -> bytes:
-    """The same safetensors file with the entries of its header in order: safetensors writes metadata in any order."""
+    """Return the same safetensors file with the entries of its header in order: safetensors writes metadata in any
+    order."""
     size = int.from_bytes(payload[:8], "little")
     header = json.loads(payload[8 : 8 + size])
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -116,7 +117,7 @@ def replace_file(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
 
 
 def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], JsonObject]:
-    """The arrays and the metadata of a file of this kind, checked against its hash."""
+    """Return the arrays and the metadata of a file of this kind, checked against its hash."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -146,7 +147,7 @@ def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], Jso
 
 
 def read_json(text: str, source: str) -> JsonObject:
-    """A JSON object from a file; anything else is refused."""
+    """Return a JSON object from a file; anything else is refused."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -5,7 +5,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 
 
 def shortened(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
-    """A positive number with so many digits.
+    """Return a positive number with so many digits.
 
     Twelve digits first: neither 1e-3 nor a power of ten out of `logspace` is meant to be a little more.
     """
@@ -25,7 +25,7 @@ def above(value: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction in tenths of a per cent, rounded down: 99.96% is not all."""
+    """Return a fraction in tenths of a per cent, rounded down: 99.96% is not all."""
     return f"{math.floor(fraction * 1000 + 1e-9) / 10:g}%"
 
 
@@ -53,7 +53,7 @@ def bound_below(value: float) -> str:
 
 
 def seconds_text(value: float | None) -> str:
-    """A time with three digits and its unit; nothing where there is none.
+    """Return a time with three digits and its unit; nothing where there is none.
 
     >>> seconds_text(0.0123456), seconds_text(123456e-9), seconds_text(None)
     ('12.3 ms', '123 µs', '')
@@ -67,10 +67,12 @@ def seconds_text(value: float | None) -> str:
 
 
 def duration(value: float) -> str:
-    """About how long so many seconds are, in words."""
+    """Return about how long so many seconds are, in words."""
     if value < 90:
         return f"about {value:.0f} s"
-    return f"about {value / 60:.0f} minutes" if value < 5400 else f"about {value / 3600:.0f} hours"
+    if value < 5400:
+        return f"about {value / 60:.0f} minutes"
+    return f"about {value / 3600:.0f} hours"
 
 
 def in_words(count: float) -> str:
@@ -82,13 +84,13 @@ def in_words(count: float) -> str:
 
 
 def reached_text(pair: tuple[int | None, int | None]) -> str:
-    """The iteration that first meets a tolerance and, where it is another one, that from which on it is met."""
+    """Return the iteration that first meets a tolerance and, where it is another one, that from which on it is met."""
     first, stays = ("–" if k is None else str(k) for k in pair)
     return first if first == stays else f"{first} ({stays})"
 
 
 def count_text(count: float) -> str:
-    """A whole number with commas between thousands: 20,000."""
+    """Return a whole number with commas between thousands: 20,000."""
     return f"{count:,.0f}"
 
 

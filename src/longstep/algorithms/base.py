@@ -83,12 +83,12 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
 
     @classmethod
     def own(cls, name: str) -> str | Performance | bool | None:
-        """What this very class says of itself, or None: a subclass takes other steps, and inherits no proof."""
+        """Return what this very class says of itself, or None: a subclass takes other steps, and inherits no proof."""
         return vars(cls).get(name)
 
     @abstractmethod
     def hyperparameters(self, family: FamilyT) -> tuple[Hyperparameter, ...]:
-        """The scalar hyperparameters with their domains and defaults on this family."""
+        """Return the scalar hyperparameters with their domains and defaults on this family."""
 
     @property
     def numbers_per_step(self) -> float:
@@ -96,20 +96,23 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         return 15.0
 
     def prepare_family(self, family: FamilyT, *, training: bool = False) -> FamilyT:
-        """The family as the steps want it, made once on the host; what is given to all other methods.
+        """Return the family as the steps want it, made once on the host; what is given to all other methods.
 
         In `training` penalties change at every step: what all of them have in common may be worth having.
         """
         return family
 
     def metric(self, family: FamilyT) -> Hyperparameter | None:
-        """The hyperparameter that is a vector, with an entry for every row that has a penalty; None without one."""
+        """Return the hyperparameter that is a vector, with an entry for every row that has a penalty; None without
+        one."""
         return None
 
     def metric_groups(self, family: FamilyT) -> Int[np.ndarray, " rows"] | None:
-        """For every row with a penalty, the number of its entry in the metric; None where there is no metric."""
+        """Return for every row with a penalty the number of its entry in the metric; None where there is no metric."""
         metric = self.metric(family)
-        return None if metric is None else metric.entries
+        if metric is None:
+            return None
+        return metric.entries
 
     def vectors(self, family: FamilyT, metric: np.ndarray | None) -> dict[str, np.ndarray]:
         """Return a metric by the name that is declared for it; nothing where either is None."""
@@ -119,28 +122,29 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         return {declared.name: metric}
 
     def pattern(self, family: FamilyT) -> Pattern | None:
-        """What is known of the linear systems of all steps; None for an algorithm that solves none."""
+        """Return what is known of the linear systems of all steps; None for an algorithm that solves none."""
         return None
 
     def operator(self, family: FamilyT, theta: Theta) -> Gram:
-        """The operator that steps with θ solve with. It depends on θ and never on the instance: factored offline."""
+        """Return the operator that steps with θ solve with. It depends on θ and never on the instance: factored
+        offline."""
         raise NotImplementedError(f"{type(self).__name__} solves no linear systems")
 
     def solve_tolerance(self, epsilon: float) -> float:
-        """The error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""
+        """Return the error of a cached inverse that needs no refinement, in arithmetic of this epsilon."""
         return epsilon
 
     def trusts(self, family: FamilyT, error: float) -> bool:
-        """Whether steps may take the solutions of a cached inverse with this error as they are."""
+        """Return whether steps may take the solutions of a cached inverse with this error as they are."""
         return False
 
     def prepare_instance(self, family: FamilyT, instance: InstanceT, theta: Theta, factors: Factored | None) -> Extra:
-        """What depends on θ and the instance but not on the iterate."""
+        """Return what depends on θ and the instance but not on the iterate."""
         return None
 
     @abstractmethod
     def init(self, family: FamilyT, instance: InstanceT, start: Point | None) -> StateT:
-        """The state to begin with: zero, or a start in the user's units."""
+        """Return the state to begin with: zero, or a start in the user's units."""
 
     @abstractmethod
     def step(
@@ -152,47 +156,48 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         extra: Extra,
         state: StateT,
     ) -> StateT:
-        """One application of T_θ; `extra` is what prepare_instance returned for this θ, or None: not computed yet."""
+        """Return one application of T_θ; `extra` is what prepare_instance returned for this θ, or None: not computed
+        yet."""
 
     def shortens(self, family: FamilyT, factors: Factored | None) -> bool:
-        """Whether there is a `short_step` with these factors."""
+        """Return whether there is a `short_step` with these factors."""
         return False
 
     def trim(self, state: StateT) -> Trimmed:
-        """What of a state short steps go on from."""
+        """Return what of a state short steps go on from."""
         return state
 
     def short_step(
         self, family: FamilyT, instance: InstanceT, theta: Theta, factors: Factored | None, state: Trimmed
     ) -> Trimmed:
-        """A `step` between others: nobody looks at its state. `step` takes what it returns."""
+        """Return the state after a `step` between others, at which nobody looks but the next step."""
         raise NotImplementedError(f"{type(self).__name__} has no short steps")
 
     def take_together(
         self, family: FamilyT, instance: InstanceT, course: Course, state: Trimmed
     ) -> Callable[[Number, Number, Trimmed], Trimmed] | None:
-        """The map (first, stop, state) ↦ the state after short steps first … stop − 1, by a kernel that takes them all;
-        None where there is none for this machine."""
+        """Return the map (first, stop, state) ↦ the state after short steps first … stop − 1, by a kernel that takes
+        them all; None where there is none for this machine."""
         return None
 
     @abstractmethod
     def residuals(self, family: FamilyT, instance: InstanceT, state: StateT) -> Residuals:
-        """How far the state's point is from optimal."""
+        """Return how far the state's point is from optimal."""
 
     def measure_point(self, family: FamilyT, instance: InstanceT, point: Point) -> Residuals:
-        """How far a point in the user's units is from optimal."""
+        """Return how far a point in the user's units is from optimal."""
         return self.residuals(family, instance, self.init(family, instance, point))
 
     @abstractmethod
     def extract(self, family: FamilyT, instance: InstanceT, state: StateT) -> Point:
-        """The state's point in the user's units."""
+        """Return the state's point in the user's units."""
 
     @abstractmethod
     def coordinates(self, family: FamilyT, instance: InstanceT, state: StateT) -> Float[Array, "k *N"]:
-        """The state in the coordinates in which training measures distances: the same for every θ."""
+        """Return the state in the coordinates in which training measures distances: the same for every θ."""
 
     def log_metric(self, residuals: Residuals, optimum: Float[Array, "*N"] | None) -> Float[Array, "*N"]:
-        """The logarithm of the (squared) error that is evaluated, kept from −∞ at rounding, for training.
+        """Return the logarithm of the (squared) error that is evaluated, kept from −∞ at rounding, for training.
 
         `optimum` is the optimal value where it is known.
         """
@@ -200,28 +205,28 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         return jnp.log(residuals.primal**2 + residuals.dual**2 + rounding**2)
 
     def measure(self, optimum: Float[Array, "*N"] | None) -> str:
-        """What `log_metric` measures, in words: its root."""
+        """Return what `log_metric` measures, in words: its root."""
         return "√(primal² + dual²) of the residuals, geometric mean"
 
     def log_floor(self, start: Float[Array, "*N"], optimum: Float[Array, "*N"] | None) -> Float[Array, "*N"]:
-        """The value of `log_metric` at which little but rounding is left, from its value at the start."""
+        """Return the value of `log_metric` at which little but rounding is left, from its value at the start."""
         return start + 2 * jnp.log(jnp.finfo(start.dtype).eps ** 0.7)
 
     def scaled(self, family: FamilyT, theta: dict[str, float], multiple: float) -> dict[str, float]:
-        """θ with all penalties so many times as strong; θ itself where there are none."""
+        """Return θ with all penalties so many times as strong; θ itself where there are none."""
         return theta
 
     def balance(
         self, family: FamilyT, instance: InstanceT, state: StateT, residuals: Residuals
     ) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
-        """The logarithms of the relative primal and dual residuals, whose balance OSQP adapts penalties by."""
+        """Return the logarithms of the relative primal and dual residuals, whose balance OSQP adapts penalties by."""
         return (
             relative(residuals.primal_max, residuals.primal_scale),
             relative(residuals.dual_max, residuals.dual_scale),
         )
 
     def safe(self, family: FamilyT, steady: dict[str, float]) -> dict[str, float]:
-        """The hyperparameters that the safeguard falls back on; they share the steady state's factors."""
+        """Return the hyperparameters that the safeguard falls back on; they share the steady state's factors."""
         return steady
 
     def merit(self, family: FamilyT, residuals: Residuals) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
@@ -241,21 +246,23 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         state: StateT,
         eps: float | Float[Array, ""],
     ) -> tuple[Bool[Array, "*N"], Bool[Array, "*N"]]:
-        """Whether two successive states certify that the primal, and that the dual, has no feasible point."""
+        """Return whether two successive states certify that the primal, and that the dual, has no feasible point."""
         never = jnp.zeros(family.batch(instance), bool)
         return never, never
 
     def rays(self, family: FamilyT, instance: InstanceT, previous: StateT, state: StateT) -> Point:
-        """The certificates behind `infeasible`: y a direction of dual growth, x of primal descent."""
+        """Return the certificates behind `infeasible`: y a direction of dual growth, x of primal descent."""
         raise NotImplementedError(f"{type(self).__name__} does not detect infeasibility")
 
     def identity(self) -> tuple[object, ...]:
-        """What tells this algorithm from all others in hashes: its class, and the values of its fields."""
+        """Return what tells this algorithm from all others in hashes: its class, and the values of its fields."""
         own = type(self)
         fields = self.fields()
-        if own.__module__.split(".")[0] == "longstep":
-            return (own.__name__, *([fields] if fields else []))
-        return (f"{own.__module__}.{own.__qualname__}", fields)
+        if own.__module__.split(".")[0] != "longstep":
+            return f"{own.__module__}.{own.__qualname__}", fields
+        if not fields:
+            return (own.__name__,)
+        return own.__name__, fields
 
     def fields(self) -> dict[str, Json]:
         """Return the values of its fields by name, as plain data: what its class is called with to make it again."""
@@ -276,6 +283,6 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
 
 
 def relative(residual: Float[Array, "*N"], scale: Float[Array, "*N"]) -> Float[Array, "*N"]:
-    """log(residual/scale), finite where one of them vanishes."""
+    """Return log(residual/scale), finite where one of them vanishes."""
     tiny = jnp.finfo(residual.dtype).tiny ** 0.25
     return jnp.log(residual / (scale + tiny) + tiny)

@@ -15,7 +15,7 @@ from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
 from ..families.quadratic_program import QP
 from ..linalg.matrix import along, max_norm
 from ..linalg.systems import Gram, Pattern, respond, solve
-from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..schedules.domain import Hyperparameter, Interval
 from .base import relative
 from .lifting import lift, measure_lifted
 from .quadratic import (
@@ -28,7 +28,7 @@ from .quadratic import (
     extract_rays,
     measure_qp,
 )
-from .splitting import Splitting
+from .splitting import Splitting, choose_domain
 from .tiles import Rows, Steps, split, suits, take_steps, update
 
 # Cached inverses are trusted whose error is below this power of ε: 3e-13, in single precision 3e-6. Residuals then end
@@ -100,7 +100,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def hyperparameters(self, family: QP) -> tuple[Hyperparameter, ...]:
-        positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
+        positive = choose_domain(family)
         return (
             Hyperparameter("rho", 0.1, positive, positive, factored=True),
             Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
@@ -112,7 +112,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def shift(self, family, theta):
-        """Zero, or what keeps the system definite where P and the inequalities do not see all directions of v.
+        """Return zero, or what keeps the system definite where P and the inequalities do not see all directions of v.
 
         Steps are corrections then, so it does not move the fixed point; it slows directions in which nothing is to be
         found.
@@ -121,7 +121,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def weights(self, family, theta):
-        """ρ, one entry for every inequality."""
+        """Return ρ, one entry for every inequality."""
         rho = theta["rho"]
         return self.weighted(theta, jnp.broadcast_to(rho, family.elimination.others.shape))
 
@@ -134,7 +134,9 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         if not isinstance(family, EliminatedQP):
             return Pattern(family.n)
         e = family.elimination
-        return Pattern(e.free, rows=e.others.size if e.centred else None)
+        if not e.centred:
+            return Pattern(e.free)
+        return Pattern(e.free, rows=e.others.size)
 
     @override
     def operator(self, family, theta):
@@ -266,7 +268,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         return eqx.tree_at(lambda p: p.y, found, jnp.where(alone, other.y, found.y))
 
     def lifted(self, family: EliminatedQP, instance: EliminatedInstance, state: CondensedState) -> QPState:
-        """The state in all unknowns and rows."""
+        """Return the state in all unknowns and rows."""
         return lift(family, instance, state.v, state.z, state.y)
 
     def _contradiction(

@@ -80,7 +80,7 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
     @override
     def hyperparameters(self, family):
         L = family.lipschitz
-        values = _quadratic(family).host.eigenvalues
+        values = _find_quadratic(family).host.eigenvalues
         default = float(np.sqrt(L * values[values >= _FLAT * L][0]))
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-4 * L, 1e4 * L)
@@ -91,13 +91,13 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
 
     @override
     def pattern(self, family):
-        diagonal = _quadratic(family).host.diagonal
+        diagonal = _find_quadratic(family).host.diagonal
         return Pattern(family.n, diagonal=diagonal, spectral=_find_spectrum(family) is not None)
 
     @override
     def operator(self, family, theta):
-        """P + ρI."""
-        smooth = _quadratic(family)
+        """Return P + ρI."""
+        smooth = _find_quadratic(family)
         n = family.n
         rho = theta["rho"]
         identity = Identity(n, rho.dtype)
@@ -114,7 +114,7 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
 
     @override
     def prepare_family(self, family, *, training=False):
-        smooth = _quadratic(family)
+        smooth = _find_quadratic(family)
         if not training or smooth.host.diagonal or isinstance(smooth, Decomposed):
             return family
         return family.with_smooth(Decomposed(smooth))
@@ -151,8 +151,8 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
         return steady
 
 
-def _quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
-    """The smooth part, which `check_family` has seen to be quadratic."""
+def _find_quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
+    """Return the smooth part, which `check_family` has seen to be quadratic."""
     assert isinstance(family.smooth, Quadratic)
     return family.smooth
 

@@ -40,7 +40,7 @@ class GradientState(eqx.Module):
 
 
 def step_size(family: Differentiable | Composite) -> Hyperparameter:
-    """The step of a gradient method: any positive value, and strictly inside (0, 2/L) in the steady state.
+    """Return the step of a gradient method: any positive value, and strictly inside (0, 2/L) in the steady state.
 
     The default is 2/(L + μ) for strongly convex families and 1/L otherwise. Where instances have an Lₓ of their own,
     the step is one of t·L/Lₓ.
@@ -110,7 +110,9 @@ class Unconstrained(Algorithm[SmoothT, InstanceT, IterateT]):
 
     @override
     def measure(self, optimum):
-        return "norm of the gradient, geometric mean" if optimum is None else "√(f − f*), geometric mean"
+        if optimum is None:
+            return "norm of the gradient, geometric mean"
+        return "√(f − f*), geometric mean"
 
     @override
     def log_floor(self, start, optimum):

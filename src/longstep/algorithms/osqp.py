@@ -3,16 +3,15 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from typing_extensions import override
 
 from ..families.base import Family
 from ..families.quadratic_program import QP, QPInstance
 from ..linalg.matrix import along
 from ..linalg.systems import solve
-from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..schedules.domain import Hyperparameter, Interval
 from .quadratic import QPMethod, QPState, condensing_pays
-from .splitting import Splitting
+from .splitting import Splitting, choose_domain
 
 
 class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
@@ -60,8 +59,7 @@ class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
 
     @override
     def hyperparameters(self, family):
-        # In single precision the linear systems are singular beyond: training must not go there.
-        positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
+        positive = choose_domain(family)
         return (
             Hyperparameter("sigma", 1e-6, positive, positive, factored=True, role="scaling"),
             Hyperparameter("rho_eq", 100.0, positive, positive, factored=True),
@@ -71,12 +69,12 @@ class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
 
     @override
     def shift(self, family, theta):
-        """σ."""
+        """Return σ."""
         return theta["sigma"]
 
     @override
     def weights(self, family, theta):
-        """ρ, one entry for every row."""
+        """Return ρ, one entry for every row."""
         return self.weighted(theta, jnp.where(family.equality, theta["rho_eq"], theta["rho_ineq"]))
 
     @override

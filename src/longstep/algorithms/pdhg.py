@@ -35,7 +35,7 @@ class PDHG(QPMethod):
 
     @override
     def prepare_instance(self, family, instance, theta, factors):
-        """Both step sizes."""
+        """Return both step sizes."""
         P = jnp.abs(family.matrices.P.dense())
         A = jnp.abs(family.matrices.A.dense())
         norm_P = jnp.max(jnp.sum(P, axis=0), initial=0.0)
@@ -46,7 +46,9 @@ class PDHG(QPMethod):
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
-        t, s = self.prepare_instance(family, instance, theta, factors) if extra is None else extra
+        if extra is None:
+            extra = self.prepare_instance(family, instance, theta, factors)
+        t, s = extra
         P = family.matrices.P
         A = family.matrices.A
         w = state.w - t * (P.mv(state.w) + instance.q + A.rmv(state.y))

@@ -26,11 +26,11 @@ class Estimation(Protocol):
         ...
 
     def gradient(self, z: Vector) -> tuple[Vector, int]:
-        """∇f(z), and the index of f(z)."""
+        """Return ∇f(z), and the index of f(z)."""
         ...
 
     def proximal_step(self, y: Vector, t: float) -> tuple[Vector, int]:
-        """prox_{tg}(y − t∇f(y)), and the index of the value of g there."""
+        """Return prox_{tg}(y − t∇f(y)), and the index of the value of g there."""
         ...
 
 

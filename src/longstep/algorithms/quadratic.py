@@ -75,9 +75,12 @@ def begin_qp(family: QP, instance: QPInstance, start: Point | None) -> QPState:
     w = start.x / along(s.d, start.x)
     e = along(s.e, instance.l)
     rows = family.host.kinds.bounded
-    y = jnp.zeros_like(instance.l) if start.y is None else start.y[rows] * s.c / e
-    z = family.matrices.A.mv(w) if start.s is None else start.s[rows] * e
-    return QPState(w, z, y)
+    y = jnp.zeros_like(instance.l)
+    if start.y is not None:
+        y = start.y[rows] * s.c / e
+    if start.s is None:
+        return QPState(w, family.matrices.A.mv(w), y)
+    return QPState(w, start.s[rows] * e, y)
 
 
 def measure_qp(family: QP, instance: QPInstance, state: QPState) -> Residuals:
@@ -139,7 +142,7 @@ def certify_qp(
     dy = cut(instance.l, instance.u, state.y - previous.y)
 
     size = max_norm(dy * e)
-    bounds = jnp.maximum(max_norm(_finite(instance.l) / e), max_norm(_finite(instance.u) / e))
+    bounds = jnp.maximum(max_norm(_drop_infinite(instance.l) / e), max_norm(_drop_infinite(instance.u) / e))
     grows = support(instance.l, instance.u, dy) < -eps * jnp.minimum(bounds, 1.0) * size
     primal = (size > 0) & grows & (max_norm(matrices.A.rmv(dy) / d) < eps * matrices.size_A * size)
 
@@ -161,8 +164,8 @@ def extract_rays(family: QP, instance: QPInstance, previous: QPState, state: QPS
 
 
 def support(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *two"], y: Float[Array, "m *N"]) -> Float[Array, "*N"]:
-    """u'y₊ + l'y₋, the support function of [l, u]; y has no part along infinite bounds."""
-    return jnp.sum(_finite(u) * jnp.maximum(y, 0.0) + _finite(l) * jnp.minimum(y, 0.0), axis=0)
+    """Return u'y₊ + l'y₋, the support function of [l, u]; y has no part along infinite bounds."""
+    return jnp.sum(_drop_infinite(u) * jnp.maximum(y, 0.0) + _drop_infinite(l) * jnp.minimum(y, 0.0), axis=0)
 
 
 def cut(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *two"], y: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
@@ -171,5 +174,5 @@ def cut(l: Float[AnyArray, "m *one"], u: Float[AnyArray, "m *two"], y: Float[Arr
     return jnp.where(jnp.isfinite(l), y, jnp.maximum(y, 0.0))
 
 
-def _finite(bound: Float[AnyArray, "m *N"]) -> Float[Array, "m *N"]:
+def _drop_infinite(bound: Float[AnyArray, "m *N"]) -> Float[Array, "m *N"]:
     return jnp.where(jnp.isfinite(bound), bound, 0.0)

@@ -179,6 +179,6 @@ def settle(
 
 
 def _divide(a: Float[Array, "*N"], b: Float[Array, "*N"], otherwise: float) -> Float[Array, "*N"]:
-    """a/b where b > 0, with finite derivatives elsewhere too."""
+    """Return a/b where b > 0, with finite derivatives elsewhere too."""
     positive = b > 0
     return jnp.where(positive, a / jnp.where(positive, b, 1.0), otherwise)

@@ -28,7 +28,7 @@ BY_NAME: dict[str, type[Algorithm]] = {algorithm.__name__: algorithm for algorit
 
 
 def default_algorithm(family: Family) -> Algorithm:
-    """OSQP for QP, SCS for Conic, proximal gradient for Composite, gradient descent for Smooth and Quadratic."""
+    """Return OSQP for QP, SCS for Conic, proximal gradient for Composite, gradient descent for Smooth and Quadratic."""
     for algorithm in REGISTERED:
         if isinstance(family, algorithm.family_type):
             return algorithm()

@@ -31,7 +31,7 @@ class Residuals(eqx.Module):
         return jnp.maximum(self.primal, self.dual)
 
     def violation(self, eps_abs, eps_rel) -> Float[Array, "*N"]:
-        """The largest residual in units of its tolerance: solved means ≤ 1."""
+        """Return the largest residual in units of its tolerance: solved means ≤ 1."""
         pairs = (
             (self.primal_max, self.primal_scale),
             (self.dual_max, self.dual_scale),

@@ -15,9 +15,9 @@ from ..families.conic import Conic, ConicInstance
 from ..families.point import Point
 from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..linalg.systems import solve
-from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..schedules.domain import Hyperparameter, Interval
 from .residuals import Residuals
-from .splitting import Splitting, find_metric
+from .splitting import Splitting, choose_domain, find_metric
 
 
 class SCSState(eqx.Module):
@@ -87,9 +87,8 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
 
     @override
     def hyperparameters(self, family):
-        # In single precision the linear systems are singular beyond: training must not go there.
-        positive = Positive() if family.dtype == np.float64 else Positive(1e-6, 1e3)
-        inverse = Positive() if family.dtype == np.float64 else Positive(1e-3, 1e6)
+        positive = choose_domain(family)
+        inverse = choose_domain(family, 1e-3, 1e6)
         return (
             Hyperparameter("r_w", 1e-6, positive, positive, factored=True, role="scaling"),
             Hyperparameter("r_yz", 0.01, inverse, inverse, factored=True),
@@ -100,12 +99,12 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
 
     @override
     def shift(self, family, theta):
-        """r_w."""
+        """Return r_w."""
         return theta["r_w"]
 
     @override
     def weights(self, family, theta):
-        """1/r_y, one entry for every row: K is what elimination leaves of R + M."""
+        """Return 1/r_y, one entry for every row: K is what elimination leaves of R + M."""
         return self.weighted(theta, 1 / jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"]))
 
     @override
@@ -136,7 +135,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         return epsilon ** (2 / 3)
 
     def _solve(self, family: Conic, theta, factors, rhs: Float[Array, "nm *N"]) -> Float[Array, "nm *N"]:
-        """(R+M)⁻¹ rhs."""
+        """Return (R+M)⁻¹ rhs."""
         A = family.matrices.A
         n = family.n
         r_y = along(self._r_y(family, theta), rhs)
@@ -148,7 +147,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         return self._solve(family, theta, factors, jnp.concatenate([instance.c, instance.b]))
 
     def _solve_both(self, family: Conic, instance: ConicInstance, theta, factors, rhs: Float[Array, "nm *N"]):
-        """(R+M)⁻¹ rhs and g in one pass over the factor."""
+        """Return (R+M)⁻¹ rhs and g in one pass over the factor."""
         q = jnp.concatenate([instance.c, instance.b])
         if rhs.ndim == 1:
             both = self._solve(family, theta, factors, jnp.stack([rhs, q], axis=1))
@@ -162,19 +161,22 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         one = jnp.ones(instance.c.shape[1:], zero.dtype)
         first = jnp.ones(one.shape, bool)
         if start is None:
-            return SCSState(zero, one, zero, 0 * one, zero, one, first)
+            return SCSState(u=zero, tau=one, v=zero, v_tau=0 * one, carry=zero, carry_tau=one, first=first)
         s = family.matrices.scaling
         x = start.x / along(s.d, start.x)
-        y = zero[family.n :] if start.y is None else start.y / along(s.e, start.y)
-        slack = (
-            instance.size * instance.b - family.matrices.A.mv(x) if start.s is None else start.s * along(s.e, start.s)
-        )
+        y = zero[family.n :]
+        if start.y is not None:
+            y = start.y / along(s.e, start.y)
+        if start.s is None:
+            slack = instance.size * instance.b - family.matrices.A.mv(x)
+        else:
+            slack = start.s * along(s.e, start.s)
         # Every step leaves y in K* and s in K; a start need not.
         y = family.cones.project_dual(y)
         slack = family.cones.project(after(slack, y))
         u = jnp.concatenate([x, y]) / instance.size
         v = jnp.concatenate([jnp.zeros_like(x), slack]) / instance.size
-        return SCSState(u, one, v, 0 * one, u, one, first)
+        return SCSState(u=u, tau=one, v=v, v_tau=0 * one, carry=u, carry_tau=one, first=first)
 
     @override
     def step(self, family, instance, theta, factors, extra, state):
@@ -196,7 +198,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         else:
             p = self._solve(family, theta, factors, R * mu)
             g = extra
-        root = _positive_root(
+        root = _find_positive_root(
             a=r_tau + inner(g, R * g),
             b=inner(mu - 2 * p, R * g) - r_tau * eta,
             c=inner(p, R * (p - mu)),
@@ -221,7 +223,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         matrices = family.matrices
         s = family.matrices.scaling
         n = family.n
-        tau = _divisor(state.tau)
+        tau = _keep_positive(state.tau)
         x = state.u[:n] / tau
         y = state.u[n:] / tau
         slack = state.v[n:] / tau
@@ -251,11 +253,11 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
 
     @override
     def coordinates(self, family, instance, state):
-        return jnp.concatenate([state.u, state.v[family.n :]]) / _divisor(state.tau)
+        return jnp.concatenate([state.u, state.v[family.n :]]) / _keep_positive(state.tau)
 
     @override
     def extract(self, family, instance, state):
-        return self._point(family, instance, state, _divisor(state.tau))
+        return self._point(family, instance, state, _keep_positive(state.tau))
 
     def _point(self, family: Conic, instance: ConicInstance, state: SCSState, tau) -> Point:
         s = family.matrices.scaling
@@ -295,12 +297,12 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         return self._point(family, instance, state, jnp.ones_like(state.tau))
 
 
-def _positive_root(a, b, c):
-    """The larger root of a t² + b t + c with a > 0 ≥ c, without cancellation."""
+def _find_positive_root(a, b, c):
+    """Return the larger root of a t² + b t + c with a > 0 ≥ c, without cancellation."""
     root = jnp.sqrt(jnp.maximum(b * b - 4 * a * c, jnp.finfo(b.dtype).tiny))
     return jnp.where(b > 0, -2 * c / jnp.where(b > 0, b + root, 1.0), (root - b) / (2 * a))
 
 
-def _divisor(tau: Float[Array, "*N"]) -> Float[Array, "*N"]:
-    """τ, kept from zero: a point with τ = 0 then shows as one with huge residuals, not as NaN."""
+def _keep_positive(tau: Float[Array, "*N"]) -> Float[Array, "*N"]:
+    """Return τ, kept from zero: a point with τ = 0 then shows as one with huge residuals, not as NaN."""
     return jnp.maximum(tau, 1e-12)

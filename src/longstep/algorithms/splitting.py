@@ -17,6 +17,14 @@ from .base import Algorithm, StateT, Theta
 ConstrainedT = TypeVar("ConstrainedT", bound=ConstrainedFamily)
 
 
+def choose_domain(family: ConstrainedFamily, low: float = 1e-6, high: float = 1e3) -> Positive:
+    """Return the domain of penalties: in single precision the linear systems are singular beyond these ends, where
+    training must not go."""
+    if family.dtype == np.float64:
+        return Positive()
+    return Positive(low, high)
+
+
 def find_metric(theta: Theta) -> Float[Array, " entries"] | None:
     """Return the hyperparameter of θ that is a vector; None where all are scalars."""
     return next((value for value in theta.values() if jnp.ndim(value)), None)
@@ -30,15 +38,15 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
 
     @abstractmethod
     def shift(self, family: ConstrainedT, theta: Theta) -> Float[Array, ""]:
-        """The multiple of the identity in K."""
+        """Return the multiple of the identity in K."""
 
     @abstractmethod
     def weights(self, family: ConstrainedT, theta: Theta) -> Float[Array, " m"]:
-        """The weight of every row of A in K."""
+        """Return the weight of every row of A in K."""
 
     @abstractmethod
     def weighs_alike(self, family: ConstrainedT) -> bool:
-        """Whether all rows have the same weight, whatever θ is."""
+        """Return whether all rows have the same weight, whatever θ is."""
 
     def weighted(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
         """Weights by kind of row, times the metric where there is one."""

@@ -60,7 +60,7 @@ def update(
     z: Float[Array, "i *N"],
     y: Float[Array, "i *N"],
 ) -> tuple[Float[Array, "i *N"], Float[Array, "i *N"]]:
-    """The next (z, y) of a short step."""
+    """Return the next (z, y) of a short step."""
     gap = rows.level + respond(rho * (z - rows.level) - y) - z
     return split(rho, alpha, gap, rows.low, rows.high, z, y)
 
@@ -74,7 +74,7 @@ def split(
     z: Float[Array, "i *N"],
     y: Float[Array, "i *N"],
 ) -> tuple[Float[Array, "i *N"], Float[Array, "i *N"]]:
-    """The next (z, y) from s − z."""
+    """Return the next (z, y) from s − z."""
     # r + y/ρ
     total = z + alpha * gap + (1 / rho) * y
     following = jnp.clip(total, low, high)
@@ -82,14 +82,14 @@ def split(
 
 
 def suits(steps: Steps, z: Float[Array, "i *N"]) -> bool:
-    """Whether the kernel is for steps like these on this machine."""
+    """Return whether the kernel is for steps like these on this machine."""
     devices = jax.devices()
     if len(devices) != 1 or devices[0].platform != "gpu" or z.ndim != 2 or z.shape[1] < _FEW:
         return False
-    return _pad(z.shape[0]) ** 2 * z.dtype.itemsize <= _MOST and _capability(devices[0]) >= _CAPABILITY
+    return _pad(z.shape[0]) ** 2 * z.dtype.itemsize <= _MOST and _find_capability(devices[0]) >= _CAPABILITY
 
 
-def _capability(device: Any) -> tuple[int, ...]:
+def _find_capability(device: Any) -> tuple[int, ...]:
     """Return the compute capability of a device; of those that have none, as other makers' are, nothing."""
     try:
         return tuple(int(part) for part in str(device.compute_capability).split("."))
@@ -109,7 +109,8 @@ def take_steps(
     warps: int = WARPS,
     interpret: bool = False,
 ) -> tuple[Float[Array, "i N"], Float[Array, "i N"]]:
-    """(z, y) after steps first … stop − 1, by the kernel; `interpret` runs it on any device, slowly, to test it."""
+    """Return (z, y) after steps first … stop − 1, by the kernel; `interpret` runs it on any device, slowly, to test
+    it."""
     # Where JAX runs on other machines alone, these may not be installed, and they take a moment to import.
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
@@ -122,7 +123,7 @@ def take_steps(
     response = jnp.pad(steps.response, ((0, 0), (0, more), (0, more)))
     # A tile is (rows, instances); what all instances share is one column of it.
     given = tuple(a.reshape(m, -1) for a in rows)
-    kernel = functools.partial(_kernel, m=m, padded=padded, count=count, tile=tile)
+    kernel = functools.partial(_run_tile, m=m, padded=padded, count=count, tile=tile)
     call = pl.pallas_call(
         kernel,
         out_shape=(jax.ShapeDtypeStruct(z.shape, z.dtype), jax.ShapeDtypeStruct(y.shape, y.dtype)),
@@ -139,7 +140,7 @@ def _pad(m: int) -> int:
     return max(_LEAST, 1 << (m - 1).bit_length())
 
 
-def _kernel(
+def _run_tile(
     bounds: Any,
     which: Any,
     alpha: Any,

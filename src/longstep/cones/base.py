@@ -54,7 +54,7 @@ class Cone(abc.ABC, Generic[SizesT]):
     @staticmethod
     @abc.abstractmethod
     def checked(sizes: Any) -> SizesT:
-        """The sizes as a number or a tuple, which compare and hash; a ValueError where no cone has them."""
+        """Return the sizes as a number or a tuple, which compare and hash; a ValueError where no cone has them."""
 
     @property
     @abc.abstractmethod
@@ -68,18 +68,18 @@ class Cone(abc.ABC, Generic[SizesT]):
 
     @abc.abstractmethod
     def project(self, v: Float[Array, "rows *N"]) -> Float[Array, "rows *N"]:
-        """Π_K(v)."""
+        """Return Π_K(v)."""
 
     def project_dual(self, v: Float[Array, "rows *N"]) -> Float[Array, "rows *N"]:
-        """Π_K*(v) = v + Π_K(−v) (Moreau 1962); a cone that knows more says so."""
+        """Return Π_K*(v) = v + Π_K(−v) (Moreau 1962); a cone that knows more says so."""
         return v + self.project(-v)
 
     @abc.abstractmethod
     def clarabel(self) -> Sequence[ClarabelCone]:
-        """Clarabel's cones: the class and what it is made with."""
+        """Return Clarabel's cones: the class and what it is made with."""
 
     def clarabel_order(self) -> np.ndarray:
-        """Our rows in Clarabel's order."""
+        """Return our rows in Clarabel's order."""
         return np.arange(self.rows)
 
     def refuse_c(self) -> str | None:
@@ -98,12 +98,14 @@ class Cone(abc.ABC, Generic[SizesT]):
         return {}
 
     def to_json(self) -> int | list[int] | list[float]:
-        """The sizes for a file, from which the cone can be made again."""
-        return list(self.sizes) if isinstance(self.sizes, tuple) else self.sizes
+        """Return the sizes for a file, from which the cone can be made again."""
+        if isinstance(self.sizes, tuple):
+            return list(self.sizes)
+        return self.sizes
 
 
 def checked_count(sizes: Any) -> int:
-    """A number of rows or cones."""
+    """Return a number of rows or cones, which is not negative."""
     number = operator.index(sizes)
     if number < 0:
         raise ValueError(f"cone sizes must be non-negative integers, got {sizes!r}")
@@ -111,8 +113,10 @@ def checked_count(sizes: Any) -> int:
 
 
 def checked_orders(sizes: Any) -> tuple[int, ...]:
-    """The sizes of cones, or that of one."""
-    orders = (sizes,) if isinstance(sizes, int) else tuple(operator.index(k) for k in sizes)
+    """Return the sizes of cones, each at least one; a number is that of one cone."""
+    if isinstance(sizes, int):
+        sizes = (sizes,)
+    orders = tuple(operator.index(k) for k in sizes)
     if any(checked_count(k) == 0 for k in orders):
         raise ValueError(f"second-order and semidefinite cones need a size of at least 1, got {orders!r}")
     return orders

@@ -29,7 +29,8 @@ class Curved(Cone[SizesT]):
 def find_root(
     function: Callable[[Array], tuple[Array, Array]], low: Float[Array, "*B"], high: Float[Array, "*B"]
 ) -> Float[Array, "*B"]:
-    """Where a function rises through zero between low and high, to rounding; the end it stays closest to, if nowhere.
+    """Return where a function rises through zero between low and high, to rounding; the end it stays closest to, if
+    nowhere.
 
     `function` gives value and derivative. Newton's steps are taken as long as they stay between the points that are
     known to lie on either side and halve from one to the next; else that interval is halved.
@@ -68,7 +69,7 @@ def project_tangent(
     stays: Float[Array, "count *N"],
     tangent: Float[Array, "count 3 *N"],
 ) -> Float[Array, "count 3 *N"]:
-    """The derivative of the projection onto the boundary of a smooth cone, along a tangent.
+    """Return the derivative of the projection onto the boundary of a smooth cone, along a tangent.
 
     It keeps the part along the ray through the projected point, loses that along the normal, and of the direction at
     right angles to both keeps the share `stays` = 1/(1 + distance · curvature).
@@ -82,7 +83,7 @@ def project_tangent(
 
 
 def largest(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 1 *N"]:
-    """The largest entry of every cone, one where all are zero: to divide by, which cones allow."""
+    """Return the largest entry of every cone, one where all are zero: to divide by, which cones allow."""
     size = jnp.max(jnp.abs(v), axis=1, keepdims=True)
     return jnp.where(size == 0, 1.0, size)
 

@@ -63,7 +63,7 @@ class _Place(NamedTuple):
 @jax.custom_jvp
 def project_exponential(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 3 *N"]:
     """Onto the exponential cone, along axis 1 (Friberg 2021); finite derivatives everywhere."""
-    return _projected(_locate(v))
+    return _project_place(_locate(v))
 
 
 @project_exponential.defjvp
@@ -89,10 +89,10 @@ def _project_exponential_jvp(primals, tangents):
     keeps = place.v[:, 2:] > 0
     face = jnp.concatenate([tangent[:, :1], 0 * tangent[:, 1:2], jnp.where(keeps, tangent[:, 2:], 0.0)], axis=1)
     moved = jnp.where(place.flat, face, curved)
-    return _projected(place), jnp.where(place.inside, tangent, jnp.where(place.polar, 0.0, moved))
+    return _project_place(place), jnp.where(place.inside, tangent, jnp.where(place.polar, 0.0, moved))
 
 
-def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
+def _project_place(place: _Place) -> Float[Array, "count 3 *N"]:
     v = place.v
     rho = place.rho
     s = place.s
@@ -117,14 +117,14 @@ def _locate(v: Float[Array, "count 3 *N"]) -> _Place:
     polar = (x > 0) & (z < 0) & (y / _positive(x) - 1 <= jnp.log(_positive(-z)) - jnp.log(_positive(x)))
     flat = (x <= 0) & (y <= 0)
     rho = _find_rho(x, y, z, inside, polar)
-    s, u = _weights(rho, x, y)
+    s, u = _find_weights(rho, x, y)
     s = jnp.maximum(s, 0.0)
     u = jnp.maximum(u, 0.0)
-    return _Place(v, scale, inside[:, None], polar[:, None], flat[:, None], rho, s, u)
+    return _Place(v=v, scale=scale, inside=inside[:, None], polar=polar[:, None], flat=flat[:, None], rho=rho, s=s, u=u)
 
 
 def _find_rho(x: Array, y: Array, z: Array, inside: Array, polar: Array) -> Array:
-    """The ratio x/y of the projection off the curved face: where s·e^ρ − u·e^−ρ, which rises with ρ, is z."""
+    """Return the ratio x/y of the projection off the curved face: where s·e^ρ − u·e^−ρ, which rises with ρ, is z."""
     # Beyond these |ρ|, exponentials overflow and squares do.
     most = 0.99 * math.log(float(jnp.finfo(x.dtype).max))
     far = float(jnp.finfo(x.dtype).max) ** 0.3
@@ -138,7 +138,7 @@ def _find_rho(x: Array, y: Array, z: Array, inside: Array, polar: Array) -> Arra
     low, high = jnp.maximum(low, jnp.minimum(-most, high - 1)), jnp.minimum(high, jnp.maximum(most, low + 1))
 
     def excess(rho):
-        s, u = _weights(rho, x, y)
+        s, u = _find_weights(rho, x, y)
         up = jnp.exp(jnp.clip(rho, -most, most))
         down = jnp.exp(jnp.clip(-rho, -most, most))
         square = rho * rho - rho + 1
@@ -152,12 +152,12 @@ def _find_rho(x: Array, y: Array, z: Array, inside: Array, polar: Array) -> Arra
     return find_root(excess, low, jnp.maximum(low, high))
 
 
-def _weights(rho: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """The s and u of a ρ, by x and y alone."""
+def _find_weights(rho: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """Return the s and u of a ρ, by x and y alone."""
     square = rho * rho - rho + 1
     return ((rho - 1) * x + y) / square, (x - rho * y) / square
 
 
 def _positive(v: Array) -> Array:
-    """v where it is positive, else one: to divide by, or to take the logarithm of."""
+    """Return v where it is positive, else one: to divide by, or to take the logarithm of."""
     return jnp.where(v > 0, v, 1.0)

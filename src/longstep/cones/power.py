@@ -25,7 +25,7 @@ class Power(Curved[tuple[float, ...]]):
     @override
     @staticmethod
     def checked(sizes: Any) -> tuple[float, ...]:
-        """The exponents, or that of one."""
+        """Return the exponents, or that of one."""
         exponents = tuple(float(a) for a in np.atleast_1d(np.asarray(sizes, float)))
         if not all(0 < a < 1 for a in exponents):
             raise ValueError(f"the exponent of a power cone must be between 0 and 1, got {sizes!r}")
@@ -61,7 +61,7 @@ class _Place(NamedTuple):
 @jax.custom_jvp
 def project_power(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> Float[Array, "count 3 *N"]:
     """Onto the power cones of the exponents, along axis 1 (Hien 2015); finite derivatives with respect to v."""
-    return _projected(_locate(v, a))
+    return _project_place(_locate(v, a))
 
 
 @project_power.defjvp
@@ -82,10 +82,10 @@ def _project_power_jvp(primals, tangents):
     total = square + place.q * a * (1 - a)
     stays = jnp.where(total > 0, square / jnp.where(total > 0, total, 1.0), 0.0)
     curved = project_tangent(place.p, normal, stays, tangent)
-    return _projected(place), jnp.where(place.inside, tangent, jnp.where(place.polar, 0.0, curved))
+    return _project_place(place), jnp.where(place.inside, tangent, jnp.where(place.polar, 0.0, curved))
 
 
-def _projected(place: _Place) -> Float[Array, "count 3 *N"]:
+def _project_place(place: _Place) -> Float[Array, "count 3 *N"]:
     # Without z, what is left is the quadrant.
     quadrant = jnp.concatenate([jnp.maximum(place.v[:, :2], 0.0), 0 * place.v[:, 2:]], axis=1)
     curved = jnp.where(place.v[:, 2:] == 0, quadrant, place.p)
@@ -105,13 +105,13 @@ def _locate(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> _Pl
     z = jnp.maximum(z, float(jnp.finfo(v.dtype).eps) ** 1.5)
     r, rest = _divide(x, y, z, a, inside, polar)
     q = r * rest
-    (px, _), (py, _) = _positive_root(x, a * q), _positive_root(y, (1 - a) * q)
+    (px, _), (py, _) = _find_positive_root(x, a * q), _find_positive_root(y, (1 - a) * q)
     p = jnp.stack([px, py, jnp.where(v[:, 2] < 0, -r, r)], axis=1)
     return _Place(v, scale, inside[:, None], polar[:, None], p, q)
 
 
 def _divide(x: Array, y: Array, z: Array, a: Array, inside: Array, polar: Array) -> tuple[Array, Array]:
-    """r and z − r, where r > 0 is the last entry of the projection of (x, y, z).
+    """Return r and z − r, where r > 0 is the last entry of the projection of (x, y, z).
 
     With q = r·(z − r) the other entries are the positive roots of p² − xp = aq and p² − yp = (1 − a)q. The unknown is
     log r − log(z − r), which keeps all digits at either end.
@@ -125,7 +125,7 @@ def _divide(x: Array, y: Array, z: Array, a: Array, inside: Array, polar: Array)
         value = jnp.log(r)
         slope = down
         for start, weight in ((x, a), (y, 1 - a)):
-            p, share = _positive_root(start, weight * r * rest)
+            p, share = _find_positive_root(start, weight * r * rest)
             value = value - weight * jnp.log(p)
             slope = slope - weight * share * (down - up)
         return value, slope
@@ -138,8 +138,8 @@ def _divide(x: Array, y: Array, z: Array, a: Array, inside: Array, polar: Array)
     return z * jax.nn.sigmoid(t), z * jax.nn.sigmoid(-t)
 
 
-def _positive_root(start: Array, product: Array) -> tuple[Array, Array]:
-    """The positive root p of p² − start·p = product, without cancellation, and d log p/d log product."""
+def _find_positive_root(start: Array, product: Array) -> tuple[Array, Array]:
+    """Return the positive root p of p² − start·p = product, without cancellation, and d log p/d log product."""
     root = jnp.sqrt(start * start + 4 * product)
     p = jnp.where(start > 0, 0.5 * (start + root), 2 * product / _nonzero(root - start))
     return p, product / _nonzero(p * root)

@@ -54,9 +54,8 @@ class Cones(eqx.Module):
         self.kinds = tuple(kind(given.get(kind.name, kind.empty)) for kind in KINDS)
 
     def __getattr__(self, name: str) -> Any:
-        for kind in self.kinds if name in {kind.name for kind in KINDS} else ():
-            if kind.name == name:
-                return kind.sizes
+        if name in {kind.name for kind in KINDS}:
+            return next(kind.sizes for kind in self.kinds if kind.name == name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @override
@@ -79,17 +78,23 @@ class Cones(eqx.Module):
         return np.repeat([cone.equality for cone in self.kinds], [cone.rows for cone in self.kinds])
 
     def blocks(self) -> Int[np.ndarray, " m"]:
-        """A number for every row; rows that must share one scale, as those of a second-order cone, share theirs."""
-        sizes = [rows for cone in self.kinds for rows in (cone.each if cone.joint else (1,) * cone.rows)]
+        """Return a number for every row; rows that must share one scale, as those of a second-order cone, share
+        theirs."""
+        sizes = []
+        for cone in self.kinds:
+            if cone.joint:
+                sizes += cone.each
+            else:
+                sizes += [1] * cone.rows
         return np.repeat(np.arange(len(sizes)), np.array(sizes, int))
 
     def project(self, v: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
-        """Π_K(v)."""
+        """Return Π_K(v)."""
         parts = [cone.project(part) for cone, part in self._split(v)]
         return jnp.concatenate(parts) if parts else v
 
     def project_dual(self, v: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
-        """Π_K*(v), each cone onto its own dual."""
+        """Return Π_K*(v), each cone onto its own dual."""
         parts = [cone.project_dual(part) for cone, part in self._split(v)]
         return jnp.concatenate(parts) if parts else v
 
@@ -98,20 +103,20 @@ class Cones(eqx.Module):
         return [(cone, v[end - cone.rows : end]) for cone, end in zip(self.parts, ends, strict=True)]
 
     def clarabel(self) -> tuple[list[ClarabelCone], Int[np.ndarray, " m"]]:
-        """Clarabel's cones, each as its class and what it is made with, and our rows in their order."""
+        """Return Clarabel's cones, each as its class and what it is made with, and our rows in their order."""
         starts = np.cumsum([0, *(cone.rows for cone in self.parts)])
         order = [start + cone.clarabel_order() for start, cone in zip(starts[:-1], self.parts, strict=True)]
         return [pair for cone in self.parts for pair in cone.clarabel()], np.concatenate([np.arange(0), *order])
 
     def scs(self) -> dict[str, int | list[int] | list[float]]:
-        """The dictionary of cones of the package `scs`."""
+        """Return the dictionary of cones of the package `scs`."""
         return {cone.scs: cone.to_json() for cone in self.parts}
 
     def to_json(self) -> dict[str, int | list[int] | list[float]]:
-        """The sizes by name, from which `Cones(**sizes)` makes the same product."""
+        """Return the sizes by name, from which `Cones(**sizes)` makes the same product."""
         return {cone.name: cone.to_json() for cone in self.kinds if cone.rows or cone.always_kept}
 
     def hashed(self) -> tuple:
-        """What a content hash is made of."""
+        """Return what a content hash is made of."""
         always = tuple(cone.sizes for cone in self.kinds if cone.always_kept)
         return *always, *((cone.name, cone.sizes) for cone in self.parts if not cone.always_kept)

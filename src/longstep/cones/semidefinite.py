@@ -94,7 +94,7 @@ class Semidefinite(Cone[tuple[int, ...]]):
 
 
 def after(v: Float[Array, "k *N"], before: Float[Array, "l *N"]) -> Float[Array, "k *N"]:
-    """v, to be had only when `before` is there.
+    """Return v, to be had only when `before` is there.
 
     Two batched eigendecompositions that do not depend on each other can block each other for good on a CPU: each waits,
     on a thread that the other needs, for its own pieces (seen with JAX 0.10.2 on two cores). Barriers of XLA are gone
@@ -109,7 +109,7 @@ def triangle(k: int) -> int:
 
 
 def to_symmetric(v: Float[Array, "*B t"], k: int) -> Float[Array, "*B k k"]:
-    """The symmetric matrix of a scaled lower triangle by columns."""
+    """Return the symmetric matrix of a scaled lower triangle by columns."""
     place = np.zeros((k, k), int)
     column, row = np.triu_indices(k)
     place[row, column] = place[column, row] = np.arange(triangle(k))
@@ -118,7 +118,7 @@ def to_symmetric(v: Float[Array, "*B t"], k: int) -> Float[Array, "*B k k"]:
 
 
 def to_triangle(X: Float[Array, "*B k k"]) -> Float[Array, "*B t"]:
-    """The inverse of `to_symmetric`."""
+    """Return the inverse of `to_symmetric`."""
     column, row = np.triu_indices(X.shape[-1])
     scale = jnp.asarray(np.where(row == column, 1.0, math.sqrt(2.0)), X.dtype)
     return X[..., row, column] * scale

@@ -25,8 +25,11 @@ _COPIES = 12
 
 
 def workers() -> int:
-    """How many pieces of a batch run side by side: as many as there are cores where one CPU is the only device."""
-    return count_cores() if _one_cpu() else 1
+    """Return how many pieces of a batch run side by side: as many as there are cores where one CPU is the only
+    device."""
+    if not _has_one_cpu():
+        return 1
+    return count_cores()
 
 
 def count_cores() -> int:
@@ -37,12 +40,12 @@ def count_cores() -> int:
 
 
 def wants_width() -> bool:
-    """Whether as many instances as fit into memory should run at a time, as on accelerators."""
-    return not _one_cpu()
+    """Return whether as many instances as fit into memory should run at a time, as on accelerators."""
+    return not _has_one_cpu()
 
 
 def chunk(numbers: int, itemsize: int) -> int:
-    """How many instances run at a time whose states have so many numbers: what is fast, and fits into memory."""
+    """Return how many instances run at a time whose states have so many numbers: what is fast, and fits into memory."""
     if not wants_width():
         return _ON_CPU
     devices = len(jax.devices())
@@ -55,7 +58,7 @@ def count_fitting(size: float) -> int:
 
 
 def divide(count: int, largest: int) -> list[tuple[int, int]]:
-    """(start, width) of the equal pieces of a batch, none wider than `largest` but for rounding.
+    """Return (start, width) of the equal pieces of a batch, none wider than `largest` but for rounding.
 
     All have one shape, and few shapes are compiled: up to _NARROW instances widths are powers of two, a few times as
     many are pieces of that width, and others are rounded up to what the devices divide.
@@ -68,7 +71,7 @@ def divide(count: int, largest: int) -> list[tuple[int, int]]:
     width = -(-count // number)
     if width <= _NARROW:
         width = 1 << (width - 1).bit_length()
-    elif _one_cpu() and count <= _FEW * _NARROW:
+    elif _has_one_cpu() and count <= _FEW * _NARROW:
         width = _NARROW
     else:
         width = -(-width // 4) * 4
@@ -78,23 +81,24 @@ def divide(count: int, largest: int) -> list[tuple[int, int]]:
 
 def widen(count: int, like: int) -> int:
     """Return a number of instances, `count` or more, whose pieces have the shape of those of `like` many."""
-    narrow = _one_cpu() and _NARROW < like <= _FEW * _NARROW
-    return -(-count // _NARROW) * _NARROW if narrow else like
+    if not (_has_one_cpu() and _NARROW < like <= _FEW * _NARROW):
+        return like
+    return -(-count // _NARROW) * _NARROW
 
 
 def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> list[Solved]:
-    """What `solve(start, width)` gives for every piece, in order."""
+    """Return what `solve(start, width)` gives for every piece, in order."""
     if workers() == 1 or len(pieces) == 1:
         return [solve(*piece) for piece in pieces]
     # The compiled program releases the interpreter, and pieces that fit the cache beat one wide product.
-    return list(_threads("pieces", workers()).map(lambda piece: solve(*piece), pieces))
+    return list(_open_threads("pieces", workers()).map(lambda piece: solve(*piece), pieces))
 
 
 def run_within(work: Callable[[int], Solved], items: Sequence[int]) -> list[Solved]:
-    """What `work` gives for every item, in order, several at a time; called from a piece or by itself."""
+    """Return what `work` gives for every item, in order, several at a time; called from a piece or by itself."""
     if workers() == 1 or len(items) == 1:
         return [work(item) for item in items]
-    return list(_threads("within", workers()).map(work, items))
+    return list(_open_threads("within", workers()).map(work, items))
 
 
 def spread(arrays: TreeT, axis: int) -> TreeT:
@@ -125,10 +129,10 @@ def everywhere(arrays: TreeT) -> TreeT:
 
 
 @functools.cache
-def _threads(name: str, number: int) -> ThreadPoolExecutor:
+def _open_threads(name: str, number: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(number, thread_name_prefix=f"longstep-{name}")
 
 
-def _one_cpu() -> bool:
+def _has_one_cpu() -> bool:
     devices = jax.devices()
     return len(devices) == 1 and devices[0].platform == "cpu"

@@ -17,8 +17,10 @@ class Budget:
         if steps is not None and time_limit is not None:
             raise ValueError("steps=… takes exactly that many steps and cannot have a time_limit; use max_iter=…")
         self.fixed = steps is not None
-        most = max_iter if steps is None else steps
-        self.max_iter = most if type(most) is int else int(real_number("the number of steps", most))
+        if steps is not None:
+            max_iter = steps
+        # Whoever solves one instance in microseconds gives an int.
+        self.max_iter = max_iter if type(max_iter) is int else int(real_number("the number of steps", max_iter))
         if not 0 <= self.max_iter <= MOST_STEPS:
             raise ValueError(f"the number of steps must not be negative or over {MOST_STEPS:,}, got {self.max_iter}")
 
@@ -45,7 +47,7 @@ class Clock:
         return time.perf_counter() - self.begin
 
     def over(self) -> bool:
-        """Whether the limit has passed."""
+        """Return whether the limit has passed."""
         return time.perf_counter() >= self.deadline
 
 

@@ -61,7 +61,7 @@ class Finish(SetSearch):
         return Finish(family=made, inverse=inverse, spread=spread, delta=delta, coupling=coupling)
 
     def seek(self, encoded: Any, point: Point) -> "Outcome":
-        """The exact points of instances, from the active sets of points near them."""
+        """Return the exact points of instances, from the active sets of points near them."""
         instance = self.family.decode(encoded)
         start = Condensed().init(self.family, instance, point)
         each = over_instances(start.v)
@@ -119,11 +119,9 @@ class Tables(NamedTuple):
 
 
 def finish_tables(R: np.ndarray, A: np.ndarray, unit: np.ndarray, proximal: float) -> Tables:
-    """What a finish computes with. δ, this part of R's largest eigenvalue, is a multiple of `unit`, the metric of the
-    coordinates."""
-    values = scipy.linalg.eigh(R, unit, eigvals_only=True)
-    largest = float(values.max())
-    delta = proximal * (largest if largest > 0 else 1.0) if values.min() <= _DEFINITE * largest else 0.0
+    """Return what a finish computes with. δ, this part of R's largest eigenvalue, is a multiple of `unit`, the metric
+    of the coordinates."""
+    delta = _choose_delta(scipy.linalg.eigh(R, unit, eigvals_only=True), proximal)
     inverse = np.linalg.inv(R + delta * unit)
     inverse = (inverse + inverse.T) / 2
     spread = A @ inverse
@@ -132,13 +130,26 @@ def finish_tables(R: np.ndarray, A: np.ndarray, unit: np.ndarray, proximal: floa
     return Tables(inverse, spread, (gram + gram.T) / 2, delta, root)
 
 
+def _choose_delta(values: np.ndarray, proximal: float) -> float:
+    """Return δ for an R of these eigenvalues: zero where R is definite."""
+    largest = float(values.max())
+    if values.min() > _DEFINITE * largest:
+        return 0.0
+    if largest <= 0:
+        return proximal
+    return proximal * largest
+
+
 def corrections(delta: float) -> int:
-    """How often the point of a set is corrected; with a proximal term each takes off only a part of what is left."""
-    return 6 if delta else 3
+    """Return how often the point of a set is corrected; with a proximal term each takes off only a part of what is
+    left."""
+    if delta:
+        return 6
+    return 3
 
 
 def _make_bounds(finish: Finish, instance: EliminatedInstance, center: Float[Array, "v *N"]) -> Bounds:
-    """The search for the set of instances; with a proximal term, around a center."""
+    """Return the search for the set of instances; with a proximal term, around a center."""
     e = finish.family.elimination
     cost = instance.cost - finish.delta * center
     g = instance.level - finish.spread @ cost
@@ -149,8 +160,8 @@ def _make_bounds(finish: Finish, instance: EliminatedInstance, center: Float[Arr
 def _refine(
     finish: Finish, instance: EliminatedInstance, found: RowSet, v: Float[Array, "v *N"]
 ) -> tuple[Float[Array, "v *N"], Outcome]:
-    """v and the point of the set, by steps that correct what is left of its optimality conditions, judged as a user
-    would."""
+    """Return v and the point of the set, by steps that correct what is left of its optimality conditions, judged as a
+    user would."""
     e = finish.family.elimination
     l = instance.l[e.others]
     u = instance.u[e.others]

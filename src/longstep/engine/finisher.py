@@ -49,22 +49,24 @@ class Exact:
 
     def cost(self, family: Family, singular: bool) -> np.ndarray:
         """Return how many steps cost as much as each instance's finish."""
-        return _cost(family, self.changes, self.fields["x"].T, self.fields.get("y", self.fields["x"]).T, singular)
+        x = self.fields["x"]
+        y = self.fields.get("y", x)
+        return _measure_cost(family, self.changes, x.T, y.T, singular)
 
     def into(self, ended: dict[str, Any]) -> dict[str, Any]:
-        """What a run ended with, these points in the place of its own."""
+        """Return what a run ended with, these points in the place of its own."""
         found = {name: np.where(self.exact, value, ended[name]) for name, value in self.fields.items()}
         return ended | found | {"changes": self.changes}
 
 
 def can_finish(family: Any) -> bool:
-    """Whether a family has a finish in its own precision, which is float64."""
+    """Return whether a family has a finish in its own precision, which is float64."""
     return family.dtype == np.float64 and has_finish(family)
 
 
 def has_finish(family: Any) -> bool:
-    """Whether a family has a finish: quadratic programs with inequalities, composites with known pieces, and cone
-    programs, that are not too large for it."""
+    """Return whether a family has a finish: quadratic programs with inequalities, composites with known pieces, and
+    cone programs, that are not too large for it."""
     if isinstance(family, Conic):
         return family.n + family.m <= newton.MOST
     if isinstance(family, Composite):
@@ -77,44 +79,48 @@ def has_finish(family: Any) -> bool:
 
 
 def finishes_by_sets(family: Any) -> bool:
-    """Whether a family has a finish that begins at an active set or a support, rather than Newton's."""
+    """Return whether a family has a finish that begins at an active set or a support, rather than Newton's."""
     return can_finish(family) and not isinstance(family, Conic)
 
 
 def first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) -> int | None:
-    """After how many steps the finish is first tried, None for never: those `wanted` or, where that is True, those that
-    a training has on record. Where nothing is known, for cone programs when the steps have cost as much as some of
-    Newton's will."""
+    """Return after how many steps the finish is first tried, None for never: those `wanted` or, where that is True,
+    those that a training has on record. Where nothing is known, for cone programs when the steps have cost as much as
+    some of Newton's will."""
     if not isinstance(wanted, bool | int | np.integer) or int(wanted) < 0:
         raise ValueError(f"finish must be True, False or a number of steps, got {wanted!r}")
     if wanted is False or not has_finish(family):
         return None
-    usual = _NEWTON * (family.n + family.m) if isinstance(family, Conic) else _ACTIVE
-    return int((record or {}).get("finish", usual)) if wanted is True else int(wanted)
+    if wanted is not True:
+        return int(wanted)
+    usual = _ACTIVE
+    if isinstance(family, Conic):
+        usual = _NEWTON * (family.n + family.m)
+    return int((record or {}).get("finish", usual))
 
 
 def learned_proximal(record: dict[str, Any] | None) -> float:
-    """The finish's proximal term that a training has on record, or the usual one."""
+    """Return the finish's proximal term that a training has on record, or the usual one."""
     return float((record or {}).get("proximal", finish.PROXIMAL))
 
 
 def is_singular(record: dict[str, Any] | None) -> bool:
-    """Whether a training found that the finish of its family needs a proximal term."""
+    """Return whether a training found that the finish of its family needs a proximal term."""
     return "proximal" in (record or {})
 
 
 def finish_cost(family: Family, solution: Solution, singular: bool) -> np.ndarray:
-    """How many steps cost as much as what the finish did for a solution, or for several; 0 where it did nothing.
+    """Return how many steps cost as much as what the finish did for a solution, or for several; 0 where it did nothing.
 
     A Newton step is a factorization, which is (n + m)/3 products with its factors. A change of an active set costs the
     multipliers of its rows and the values of all inequalities, and so does, by a third, every row that it begins with.
     Where P is singular, the point is corrected many times, each at the price of two steps.
     """
-    return _cost(family, np.asarray(solution.changes), np.asarray(solution.x), np.asarray(solution.y), singular)
+    return _measure_cost(family, np.asarray(solution.changes), np.asarray(solution.x), np.asarray(solution.y), singular)
 
 
-def _cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray, singular: bool) -> np.ndarray:
-    """`finish_cost` of points whose coordinates are on the last axis."""
+def _measure_cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray, singular: bool) -> np.ndarray:
+    """Return `finish_cost` of points whose coordinates are on the last axis."""
     if isinstance(family, QP):
         kinds = family.host.kinds
         inequality = ~(kinds.equality | kinds.is_free)
@@ -123,26 +129,29 @@ def _cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndarray, sin
         active = count_support(family, x)
     else:
         return np.maximum(changes, 0) * (family.n + family.m) / 3
-    corrected = _CORRECTION * _ROUNDS * finish.corrections(1.0) if singular else 0
+    corrected = 0
+    if singular:
+        corrected = _CORRECTION * _ROUNDS * finish.corrections(1.0)
     return np.where(changes < 0, 0.0, corrected + changes_cost(family, changes, active))
 
 
 def changes_cost(family: QP | Composite, changes: np.ndarray, active: np.ndarray) -> np.ndarray:
-    """How many steps cost as much as so many changes of an active set that begins with so many rows."""
+    """Return how many steps cost as much as so many changes of an active set that begins with so many rows."""
     rows, step = _count_operations(family)
     change = 6 * active**2 + 2 * rows * active + 2 * rows
     return (changes + active / 3) * change / step
 
 
 def product_cost(family: QP, size: int) -> float:
-    """How many steps cost as much as a product of a vector of this size with a dense row for every inequality."""
+    """Return how many steps cost as much as a product of a vector of this size with a dense row for every
+    inequality."""
     rows, step = _count_operations(family)
     return 2 * rows * size / step
 
 
 def _count_operations(family: QP | Composite) -> tuple[int, int]:
-    """How many inequalities a family has, a composite one for every unknown, and how many operations a step takes, of a
-    QP a condensed one."""
+    """Return how many inequalities a family has, a composite one for every unknown, and how many operations a step
+    takes, of a QP a condensed one."""
     if isinstance(family, Composite):
         return family.n, 2 * family.n**2
     kinds = family.host.kinds
@@ -189,7 +198,7 @@ class Finisher:
             self._compiled.add(point.x.ndim)
 
     def __call__(self, encoded: Any, point: Point, running: np.ndarray, limits: Limits) -> Exact:
-        """The exact points of those that have them, within the tolerances too."""
+        """Return the exact points of those that have them, within the tolerances too."""
         if running.ndim == 0:
             return self._try(encoded, point, limits)
         places = np.flatnonzero(running)
@@ -226,15 +235,17 @@ class Finisher:
     def _try(self, encoded: Encoded, point: Point, limits: Limits) -> Exact:
         with jax.enable_x64(True):
             wide = jax.tree.map(lambda a: a.astype(np.float64), point)
-            return _exact(self._seek(encoded, wide), limits)
+            return _make_exact(self._seek(encoded, wide), limits)
 
 
 def _take(array: Any, chosen: np.ndarray, axis: int) -> Any:
     """Return some instances of an array, where it is."""
-    return jnp.take(array, chosen, axis=axis) if isinstance(array, jax.Array) else np.take(array, chosen, axis=axis)
+    if isinstance(array, jax.Array):
+        return jnp.take(array, chosen, axis=axis)
+    return np.take(array, chosen, axis=axis)
 
 
-def _exact(outcome: Outcome, limits: Limits) -> Exact:
+def _make_exact(outcome: Outcome, limits: Limits) -> Exact:
     r = outcome.residuals
     good = np.asarray(outcome.exact) & (np.asarray(r.violation(limits.eps_abs, limits.eps_rel)) <= 1)
     fields = {"x": outcome.point.x, "y": outcome.point.y, "s": outcome.point.s, "objective": r.objective}

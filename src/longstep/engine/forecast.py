@@ -60,7 +60,7 @@ def forecast(
     memory_limit: float | None = None,
     algorithm: Algorithm | None = None,
 ) -> Forecast:
-    """What learning a schedule from so many instances, and solving with it, will take.
+    """Return what learning a schedule from so many instances, and solving with it, will take.
 
     >>> import numpy as np
     >>> from longstep import QP
@@ -69,7 +69,8 @@ def forecast(
     >>> print(forecast(family, 10))
     memory: 816 bytes for 51 steps, about 58.8 KiB while training
     """
-    algorithm = default_algorithm(family) if algorithm is None else algorithm
+    if algorithm is None:
+        algorithm = default_algorithm(family)
     n = family.n
     size = family.dtype.itemsize
     count = min(horizon + 1, factorizations or horizon + 1)

@@ -88,7 +88,9 @@ class Function:
         require_threads()
         if parameter is not None and named:
             raise TypeError(f"give the parameter or its values by name ({', '.join(named)}), not both")
-        return self._evaluate(self.family.trace(named if parameter is None else parameter))
+        if parameter is None:
+            parameter = named
+        return self._evaluate(self.family.trace(parameter))
 
     def attach(self, parameter: Parameters, solution: TracedSolution) -> TracedSolution:
         """Return a solution of this parameter again, with its derivatives and without solving."""

@@ -17,9 +17,9 @@ from ..algorithms.residuals import Residuals
 from ..families.base import Encoded, Family
 from ..families.point import Point
 from .finish import Outcome
-from .loop import steps, until
+from .loop import run_steps, run_until
 from .plan import Plan, Problem
-from .safeguard import settle
+from .safeguard import Guard, settle
 from .separable import SetFinish
 from .stopping import Limits, Progress, begin, judge
 
@@ -47,7 +47,7 @@ class Key(Generic[TreeT]):
 
 
 def flatten(tree: TreeT) -> tuple[Key[TreeT], tuple]:
-    """What jit sees of a tree: its structure, hashed, and its arrays."""
+    """Return what jit sees of a tree: its structure, hashed, and its arrays."""
     leaves, structure = jax.tree.flatten(tree)
     return Key(structure), tuple(leaves)
 
@@ -65,7 +65,7 @@ def solve_until(
     first: Number,
     max_iter: Number,
 ) -> tuple[Progress, Point]:
-    """A whole solve in one dispatch: with many small solves the way into JAX costs more than the steps."""
+    """Return a whole solve in one dispatch: with many small solves the way into JAX costs more than the steps."""
     progress = begin_solve(key, leaves, encoded, start, limits)
     progress = advance(key, leaves, encoded, progress, limits, first, max_iter)
     point = extract_best(key, leaves, encoded, progress)
@@ -79,7 +79,7 @@ def take_steps(
     """Exactly `count` steps, and what they reached."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
-    state, _, guard = steps(problem, state, count, first, lambda state: ())
+    state, _, guard = run_steps(problem, state, count, first, lambda state: ())
     residuals = None
     varying = problem.plan.H - first
     if guard is not None and guard.anchor is not None and count < varying:
@@ -94,28 +94,35 @@ def take_steps(
 def record_steps(
     key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None
 ) -> tuple[Residuals, Bool[Array, "*N"] | None]:
-    """The residuals of `count` steps and of the start, and which instances the safeguard took over."""
+    """Return the residuals of `count` steps and of the start, and which instances the safeguard took over."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
-    _, history, guard = steps(problem, state, count, first, problem.residuals)
-    return history, None if guard is None else guard.acted
+    _, history, guard = run_steps(problem, state, count, first, problem.residuals)
+    return history, _find_acted(guard)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def visit_points(
     key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None
 ) -> tuple[Point, Bool[Array, "*N"] | None]:
-    """The points after 0, 1, …, `count` steps, stacked, and which instances the safeguard took over."""
+    """Return the points after 0, 1, …, `count` steps, stacked, and which instances the safeguard took over."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
     extract = lambda state: problem.algorithm.extract(problem.family, problem.instance, state)  # noqa: E731
-    _, points, guard = steps(problem, state, count, first, extract)
-    return points, None if guard is None else guard.acted
+    _, points, guard = run_steps(problem, state, count, first, extract)
+    return points, _find_acted(guard)
+
+
+def _find_acted(guard: Guard | None) -> Bool[Array, "*N"] | None:
+    """Return where the safeguard acted; None without one."""
+    if guard is None:
+        return None
+    return guard.acted
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def begin_solve(key: SolverKey, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits) -> Progress:
-    """Where a solve begins."""
+    """Return where a solve begins."""
     problem = assemble(key, leaves, encoded)
     return begin(problem, problem.algorithm.init(problem.family, problem.instance, start), limits)
 
@@ -124,39 +131,39 @@ def begin_solve(key: SolverKey, leaves: tuple, encoded: Encoded, start: Point | 
 def advance(
     key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress, limits: Limits, first: Number, end: Number
 ) -> Progress:
-    """The solve at iteration `end`, or where it ended before."""
-    return until(assemble(key, leaves, encoded), progress, limits, first, end)
+    """Return the solve at iteration `end`, or where it ended before."""
+    return run_until(assemble(key, leaves, encoded), progress, limits, first, end)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def extract_best(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
-    """The best point so far, in the user's units."""
+    """Return the best point so far, in the user's units."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.extract(p.family, p.instance, progress.best)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def extract_current(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
-    """The point where the iteration stands, in the user's units."""
+    """Return the point where the iteration stands, in the user's units."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.extract(p.family, p.instance, progress.state)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def seek_exact(key: Key[SetFinish], leaves: tuple, encoded: Encoded, point: Point) -> Outcome:
-    """The exact points from the active sets of these."""
+    """Return the exact points from the active sets of these."""
     return key.unflatten(leaves).seek(encoded, point)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def extract_rays(key: SolverKey, leaves: tuple, encoded: Encoded, progress: Progress) -> Point:
-    """The certificates of infeasible and unbounded instances."""
+    """Return the certificates of infeasible and unbounded instances."""
     p = assemble(key, leaves, encoded)
     return p.algorithm.rays(p.family, p.instance, progress.previous, progress.state)
 
 
 def assemble(key: SolverKey, leaves: tuple, encoded: Encoded) -> Problem:
-    """The problem from its arrays, its structure and its encoded parameters."""
+    """Return the problem from its arrays, its structure and its encoded parameters."""
     algorithm, family, plan = key.unflatten(leaves)
     if family.decodes_freely:
         return Problem(algorithm, family, plan, encoded, encoded=True)

@@ -27,17 +27,18 @@ class Climb(eqx.Module):
 
 
 def begin(problem: Problem) -> Climb | None:
-    """All on the steady state; None where the plan has no ladder."""
+    """Return where instances begin, which is on the steady state; None where the plan has no ladder."""
     if problem.plan.ladder is None:
         return None
     shape = problem.family.batch(problem.instance)
     level = jnp.full(shape, jnp.inf, problem.family.dtype)
     climb = Climb(jnp.full(shape, problem.plan.H, jnp.int32), jnp.zeros(shape, jnp.int32), level, level, None)
-    return _prepared(problem, climb)
+    return _prepare(problem, climb)
 
 
 def step(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -> tuple[State, Climb]:
-    """Step `number` of the steady state, from 0, and before every tenth a look at the balance of the residuals.
+    """Return the states after step `number` of the steady state, from 0, and where instances stand: before every tenth
+    step there is a look at the balance of the residuals.
 
     As OSQP's adaptive rho, with factors that are there already: where √(relative primal / relative dual residual) is
     far from one and the residuals hardly fell since the last look, an instance goes to the rung nearest to that times
@@ -47,11 +48,11 @@ def step(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -
     ladder = problem.plan.ladder
     assert ladder is not None
     due = (number > 0) & (number % ladder.every == 0)
-    climb = jax.lax.cond(due, lambda: _moved(problem, state, climb, number), lambda: climb)
-    return _taken(problem, state, climb), climb
+    climb = jax.lax.cond(due, lambda: _move(problem, state, climb, number), lambda: climb)
+    return _take_step(problem, state, climb), climb
 
 
-def _moved(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -> Climb:
+def _move(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -> Climb:
     ladder = problem.plan.ladder
     assert ladder is not None
     primal, dual = problem.algorithm.balance(problem.family, problem.instance, state, problem.residuals(state))
@@ -83,11 +84,11 @@ def _moved(problem: Problem, state: State, climb: Climb, number: Int[Array, ""])
         moves = jnp.where(leaves, 0, moves)
         mark = jnp.where(at_mark, level, mark)
     after = Climb(moved.astype(jnp.int32), moves.astype(jnp.int32), level, mark, climb.extra)
-    return jax.lax.cond(jnp.any(after.place != place), lambda: _prepared(problem, after), lambda: after)
+    return jax.lax.cond(jnp.any(after.place != place), lambda: _prepare(problem, after), lambda: after)
 
 
-def _prepared(problem: Problem, climb: Climb) -> Climb:
-    """With what each instance's θ prepares."""
+def _prepare(problem: Problem, climb: Climb) -> Climb:
+    """Return where instances stand, with what each one's θ prepares."""
 
     def prepare(place: Number) -> Extra:
         theta, factors = problem.plan.at(place)
@@ -97,21 +98,21 @@ def _prepared(problem: Problem, climb: Climb) -> Climb:
     if shape is None:
         return climb
     blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shape)
-    return Climb(climb.place, climb.moves, climb.level, climb.mark, _by_place(climb.place, prepare, blank))
+    return Climb(climb.place, climb.moves, climb.level, climb.mark, _choose_by_place(climb.place, prepare, blank))
 
 
-def _taken(problem: Problem, state: State, climb: Climb) -> State:
-    """The next states, each with its own θ."""
+def _take_step(problem: Problem, state: State, climb: Climb) -> State:
+    """Return the next states, each with its own θ."""
 
     def take(place: Number) -> State:
         theta, factors = problem.plan.at(place)
         return problem.algorithm.step(problem.family, problem.instance, theta, factors, climb.extra, state)
 
-    return _by_place(climb.place, take, state)
+    return _choose_by_place(climb.place, take, state)
 
 
-def _by_place(place: Int[Array, "*N"], make: Callable[[Number], TreeT], blank: TreeT) -> TreeT:
-    """make(place) for every instance: in a batch once for every rung that some instance stands on."""
+def _choose_by_place(place: Int[Array, "*N"], make: Callable[[Number], TreeT], blank: TreeT) -> TreeT:
+    """Return make(place) for every instance, made in a batch once for every rung that some instance stands on."""
     if place.ndim == 0:
         return make(place)
 

@@ -20,7 +20,7 @@ from ..algorithms.residuals import Residuals
 from . import ladder
 from .ladder import Climb
 from .plan import Problem
-from .safeguard import Guard, choose, fails, settle, watch
+from .safeguard import Guard, choose, find_failures, settle, watch
 from .solution import Status
 from .stopping import Limits, Progress, check
 
@@ -31,7 +31,7 @@ Advanced: TypeAlias = tuple[State, State, Guard | None, Climb | None]
 
 
 def travel(problem: Problem, state: StateT, first: Number, stop: Number) -> StateT:
-    """The state after steps first … stop − 1 of the step-varying phase, one at least."""
+    """Return the state after steps first … stop − 1 of the step-varying phase, one at least."""
 
     def go(k: Number, state: StateT) -> StateT:
         return problem.stepper(k, once=True)(state)
@@ -43,7 +43,7 @@ def travel(problem: Problem, state: StateT, first: Number, stop: Number) -> Stat
 
 
 def _hurry(problem: Problem, trimmed: Trimmed, first: Number, stop: Number) -> Trimmed:
-    """The trimmed state after short steps first … stop − 1 of the step-varying phase."""
+    """Return the trimmed state after short steps first … stop − 1 of the step-varying phase."""
 
     def one(k: Number, trimmed: Trimmed) -> Trimmed:
         return problem.shortcut(k, once=True)(trimmed)
@@ -57,8 +57,8 @@ def _hurry(problem: Problem, trimmed: Trimmed, first: Number, stop: Number) -> T
     return jax.lax.platform_dependent(*bounds, trimmed, cuda=kernel, default=each)
 
 
-def rest(problem: Problem, state: StateT, count: int) -> StateT:
-    """The state after so many steps with the steady state, one at least."""
+def stay(problem: Problem, state: StateT, count: int) -> StateT:
+    """Return the state after so many steps with the steady state, one at least."""
     step = problem.stepper(problem.plan.H)
     if not problem.shortens:
         return jax.lax.fori_loop(0, count, lambda _, state: step(state), state)
@@ -67,7 +67,7 @@ def rest(problem: Problem, state: StateT, count: int) -> StateT:
     return step(jax.lax.fori_loop(0, count - 1, lambda _, trimmed: short(trimmed), trimmed))
 
 
-def guarded(
+def travel_guarded(
     problem: Problem,
     state: StateT,
     guard: Guard,
@@ -76,8 +76,9 @@ def guarded(
     observe: Callable[[StateT], RecordT],
     record: RecordT,
 ) -> tuple[StateT, Guard, RecordT, Residuals]:
-    """Steps first … end − 1 of the step-varying phase, block by block; the record of `observe`, of the state before
-    them, with which it comes, and of each; and the residuals of the state that was judged last.
+    """Return the state and the guard after steps first … end − 1 of the step-varying phase, which go block by block;
+    the record of `observe`, of the state before them, with which it comes, and of each; and the residuals of the state
+    that was judged last.
 
     What is observed after step k is the state that a run of exactly k steps returns: inside a block, that is the
     block's start for an instance which the safeguard would send back there. The safeguard itself judges where a block
@@ -97,9 +98,9 @@ def guarded(
             return following, record
         observed = observe(following)
         if guard.anchor is not None:
-            failed, _ = fails(problem, problem.residuals(following), guard)
+            failed, _ = find_failures(problem, problem.residuals(following), guard)
             observed = choose(failed, at_anchor, observed)
-        return following, _noted(record, k - first + 1, observed)
+        return following, _note(record, k - first + 1, observed)
 
     def block(carried):
         k, state, guard, record, residuals = carried
@@ -123,7 +124,7 @@ def guarded(
                 after, then, measured = settle(problem, following, guard, guard.anchor)
                 return after, then, record, measured
             after, then, measured = settle(problem, following, guard, state)
-            return after, then, _noted(record, stop - first, observe(after)), measured
+            return after, then, _note(record, stop - first, observe(after)), measured
 
         on = lambda: (following, guard, record, residuals)  # noqa: E731
         return stop, *jax.lax.cond(stop == ends[k], judged, on)
@@ -133,14 +134,15 @@ def guarded(
     return jax.lax.while_loop(lambda carried: carried[0] < end, block, start)[1:]
 
 
-def _noted(record: RecordT, k: Number, observed: RecordT) -> RecordT:
+def _note(record: RecordT, k: Number, observed: RecordT) -> RecordT:
     return jax.tree.map(lambda rows, row: rows.at[k].set(row), record, observed)
 
 
-def steps(
+def run_steps(
     problem: Problem, state: StateT, count: int, first: int, observe: Callable[[StateT], RecordT]
 ) -> tuple[StateT, RecordT, Guard | None]:
-    """`count` steps from `state`, iteration k taking step first + k: the last state, `observe` of all, the guard.
+    """Return the last state, `observe` of all, and the guard, after `count` steps from `state`, iteration k taking step
+    first + k.
 
     The record of observations has count + 1 rows, the start first. Written with loops of known length: without a
     safeguard it can be differentiated in both modes.
@@ -160,19 +162,23 @@ def steps(
     looked = bool(jax.tree.leaves(start))
     early = start
     late = start
-    guard = watch(problem, state) if varying else None
+    guard = None
+    if varying:
+        guard = watch(problem, state)
     if guard is None and not looked:
-        state = travel(problem, state, first, first + varying) if varying else state
+        if varying:
+            state = travel(problem, state, first, first + varying)
     elif guard is None:
         state, early = jax.lax.scan(vary, state, first + jnp.arange(varying), length=varying)
     else:
         record = jax.tree.map(lambda a: jnp.zeros((varying + 1, *a.shape), a.dtype).at[0].set(a), start)
-        state, guard, record, residuals = guarded(problem, state, guard, first, first + varying, observe, record)
+        state, guard, record, residuals = travel_guarded(problem, state, guard, first, first + varying, observe, record)
         guard = replace(guard, residuals=residuals)
         early = jax.tree.map(lambda rows: rows[1:], record)
     climb = ladder.begin(problem)
     if climb is None and not looked:
-        state = rest(problem, state, count - varying) if count > varying else state
+        if count > varying:
+            state = stay(problem, state, count - varying)
     elif climb is None:
         steady = problem.stepper(H)
         state, late = jax.lax.scan(hold, state, None, length=count - varying)
@@ -186,19 +192,24 @@ def steps(
     return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late), guard
 
 
-def until(problem: Problem, progress: Progress, limits: Limits, first: Number, end: Number) -> Progress:
-    """Steps until every instance has ended or `end` iterations are done; iteration k takes step first + k.
+# As training asks for it.
+steps = run_steps
+
+
+def run_until(problem: Problem, progress: Progress, limits: Limits, first: Number, end: Number) -> Progress:
+    """Return where a run stands when every instance has ended or `end` iterations are done; iteration k takes step
+    first + k.
 
     Instances are checked every `check_every` steps, at the end of the step-varying phase and after the last step;
     those that have ended (solved, certified infeasible, failed) are frozen.
     """
     H = problem.plan.H
-    stay = _stay(problem, jnp.maximum(H - first, 0))
+    go_on = _make_steady(problem, jnp.maximum(H - first, 0))
 
     def vary(p: Progress, stop: Int[Array, ""]) -> Advanced:
         if p.guard is None:
             return p.state, travel(problem, p.state, first + p.k, first + stop), None, p.climb
-        state, guard, _, _ = guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
+        state, guard, _, _ = travel_guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
         return p.state, state, guard, p.climb
 
     def going(p: Progress) -> Bool[Array, ""]:
@@ -207,17 +218,17 @@ def until(problem: Problem, progress: Progress, limits: Limits, first: Number, e
     def block(p: Progress) -> Progress:
         stop = jnp.minimum(p.k + limits.check_every, end)
         if not H:
-            return _checked(problem, p, stay(p, stop), limits, stop, True)
+            return _check_after(problem, p, go_on(p, stop), limits, stop, True)
         varies = first + p.k < H
         stop = jnp.where(varies, jnp.minimum(stop, H - first), stop)
         # One check for both phases: most of what is compiled is in there.
-        advanced = jax.lax.cond(varies, vary, stay, p, stop)
-        return _checked(problem, p, advanced, limits, stop, ~varies)
+        advanced = jax.lax.cond(varies, vary, go_on, p, stop)
+        return _check_after(problem, p, advanced, limits, stop, ~varies)
 
     return jax.lax.while_loop(going, block, progress)
 
 
-def _stay(problem: Problem, begin: Number) -> Callable[[Progress, Int[Array, ""]], Advanced]:
+def _make_steady(problem: Problem, begin: Number) -> Callable[[Progress, Int[Array, ""]], Advanced]:
     """Return the steps up to a stop in the steady state, which begins at this iteration."""
     if problem.plan.ladder is None:
         step = problem.stepper(problem.plan.H)
@@ -242,7 +253,7 @@ def _stay(problem: Problem, begin: Number) -> Callable[[Progress, Int[Array, ""]
     return walk
 
 
-def _checked(
+def _check_after(
     problem: Problem,
     p: Progress,
     advanced: Advanced,

@@ -24,21 +24,23 @@ class Measure:
             self._key, self._leaves = flatten((algorithm, self.family))
 
     def __call__(self, parameters: Parameters, points: list[Point], safeguarded: np.ndarray | None = None) -> History:
-        """Residuals (N, columns) of so many points for each of N parameters; points have instances on the last axis."""
+        """Return residuals (N, columns) of so many points for each of N parameters; points have instances on the last
+        axis."""
         with jax.enable_x64(True):
             encoded = self.family.encode(self.family.vectors(parameters))
-            found = [_residuals(self._key, self._leaves, encoded, _wide(point)) for point in points]
+            found = [_measure_residuals(self._key, self._leaves, encoded, _widen(point)) for point in points]
             columns = jax.tree.map(lambda *each: np.stack([np.asarray(one) for one in each], axis=1), *found)
-        acted = np.zeros(self.family.count(parameters), bool) if safeguarded is None else safeguarded
-        return History(**vars(columns), safeguarded=acted)
+        if safeguarded is None:
+            safeguarded = np.zeros(self.family.count(parameters), bool)
+        return History(**vars(columns), safeguarded=safeguarded)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _residuals(key: Key[tuple[Algorithm, Family]], leaves: tuple, encoded: Encoded, point: Point) -> Residuals:
+def _measure_residuals(key: Key[tuple[Algorithm, Family]], leaves: tuple, encoded: Encoded, point: Point) -> Residuals:
     algorithm, family = key.unflatten(leaves)
     instance = family.decode(encoded)
     return algorithm.measure_point(family, instance, point)
 
 
-def _wide(point: Point) -> Point:
-    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), point)
+def _widen(point: Point) -> Point:
+    return point.map(lambda a: jnp.asarray(a, jnp.float64))

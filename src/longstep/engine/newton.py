@@ -85,7 +85,15 @@ class _Search(Generic[ArrayT]):
         F, D = self._measure(z)
         norm = xp.linalg.norm(F)
         return _Searching(
-            z, F, D, norm, xp.asarray(PROXIMAL, z.dtype), z, norm, xp.asarray(0, "int32"), xp.asarray(True)
+            z=z,
+            F=F,
+            D=D,
+            norm=norm,
+            proximal=xp.asarray(PROXIMAL, z.dtype),
+            best=z,
+            best_norm=norm,
+            steps=xp.asarray(0, "int32"),
+            going=xp.asarray(True),
         )
 
     def goes_on(self, at: _Searching[ArrayT]) -> Bool[ArrayT, ""] | np.bool_:
@@ -105,15 +113,15 @@ class _Search(Generic[ArrayT]):
         taken = ~rounding & (norm < WORSE * at.norm)
         lowest = taken & (norm < at.best_norm)
         return _Searching(
-            xp.where(taken, z, at.z),
-            xp.where(taken, F, at.F),
-            xp.where(taken, D, at.D),
-            xp.where(taken, norm, at.norm),
-            xp.where(better, LESS * at.proximal, xp.minimum(MORE * at.proximal, MOST_PROXIMAL)),
-            xp.where(lowest, z, at.best),
-            xp.where(lowest, norm, at.best_norm),
-            at.steps + 1,
-            ~rounding,
+            z=xp.where(taken, z, at.z),
+            F=xp.where(taken, F, at.F),
+            D=xp.where(taken, D, at.D),
+            norm=xp.where(taken, norm, at.norm),
+            proximal=xp.where(better, LESS * at.proximal, xp.minimum(MORE * at.proximal, MOST_PROXIMAL)),
+            best=xp.where(lowest, z, at.best),
+            best_norm=xp.where(lowest, norm, at.best_norm),
+            steps=at.steps + 1,
+            going=~rounding,
         )
 
     def _measure(self, z: Float[ArrayT, " nm"]) -> tuple[ArrayT, ArrayT]:
@@ -143,22 +151,24 @@ class Newton:
         self.P, self.A = (np.asarray(M.dense()) for M in (family.matrices.P, family.matrices.A))
 
     def seek(self, encoded: Encoded, point: Point) -> Outcome:
-        """The exact points of instances near these, where they are found."""
+        """Return the exact points of instances near these, where they are found."""
         z, b, c = (np.array(part) for part in _begin(*self.family, encoded, point))
         # One instance, or one in each column.
         columns = np.concatenate([part.reshape(len(part), -1) for part in (z, b, c)]).T
         found: list[tuple[np.ndarray, int]] = []
         for k, column in enumerate(columns):
             # What a batch is padded with is not sought for again.
-            again = k > 0 and np.array_equal(column, columns[k - 1])
-            found.append(found[-1] if again else self._search(*np.split(column, [len(z), len(z) + len(b)])))
+            if k > 0 and np.array_equal(column, columns[k - 1]):
+                found.append(found[-1])
+            else:
+                found.append(self._search(*np.split(column, [len(z), len(z) + len(b)])))
         z = np.stack([each for each, _ in found], axis=-1).reshape(z.shape)
         steps = np.array([count for _, count in found], np.int32).reshape(z.shape[1:])
         return _end(*self.family, encoded, z, steps)
 
     def _search(self, z: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, int]:
-        """The best of what Newton steps from z lead to, and how many they were."""
-        search = _Search(np, self.P, self.A, b, c, self._project, _solve_on_host)
+        """Return the best of what Newton steps from z lead to, and how many they were."""
+        search = _Search(xp=np, P=self.P, A=self.A, b=b, c=c, project=self._project, solve=_solve_on_host)
         # Where a system is singular, what follows is NaN, and not taken.
         with np.errstate(invalid="ignore"):
             at = search.begin(z)
@@ -167,7 +177,7 @@ class Newton:
         return at.best, int(at.steps)
 
     def _project(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        y, D = _projected(*self.cones, v)
+        y, D = _project_and_differentiate(*self.cones, v)
         return np.asarray(y), np.asarray(D)
 
 
@@ -210,14 +220,14 @@ class TracedNewton(eqx.Module):
     ) -> tuple[Float[Array, " nm"], Int[Array, ""]]:
         """Return the best of what Newton steps from z lead to, and how many they were."""
         project = functools.partial(_project, self.family.cones)
-        search = _Search(jnp, self.P, self.A, b, c, project, jnp.linalg.solve)
+        search = _Search(xp=jnp, P=self.P, A=self.A, b=b, c=c, project=project, solve=jnp.linalg.solve)
         found = jax.lax.while_loop(search.goes_on, search.advance, search.begin(z))
         return found.best, found.steps
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _begin(key: Key[Conic], leaves: tuple, encoded: Encoded, point: Point) -> tuple[Array, Array, Array]:
-    """(x, v) of points, and the data, in working units."""
+    """Return (x, v) of points, and the data, in working units."""
     return _begin_search(key.unflatten(leaves), encoded, point)
 
 
@@ -228,7 +238,7 @@ def _begin_search(family: Conic, encoded: Encoded, point: Point) -> tuple[Array,
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _projected(key: Key[Cones], leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, Array]:
+def _project_and_differentiate(key: Key[Cones], leaves: tuple, v: Float[Array, " m"]) -> tuple[Array, Array]:
     return _project(key.unflatten(leaves), v)
 
 
@@ -241,7 +251,7 @@ def _project(cones: Cones, v: Float[Array, " m"]) -> tuple[Array, Array]:
 def _end(
     key: Key[Conic], leaves: tuple, encoded: Encoded, z: Float[Array, "nm *N"], steps: Int[Array, "*N"]
 ) -> Outcome:
-    """The points of (x, v) in the user's units, and how good they are."""
+    """Return the points of (x, v) in the user's units, and how good they are."""
     return _end_search(key.unflatten(leaves), encoded, z, steps)
 
 

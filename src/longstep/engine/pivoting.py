@@ -6,6 +6,7 @@ wrong sign leave it, rows that s violates enter, one by one as in dual active-se
 Arnström, Bemporad, Axehill 2022): every change raises the dual objective, so they end. The inverse of H_WW is updated.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -84,26 +85,28 @@ class Bounds(eqx.Module):
     noise: Float[Array, "i *N"]
 
     def off(self, rows: Int[Array, "a *N"], side: Int[Array, "a *N"]) -> Float[Array, "a *N"]:
-        """g less the bounds of the active rows; zero at empty slots."""
+        """Return g less the bounds of the active rows; zero at empty slots."""
         return jnp.where(side > 0, self.g[rows] - self.u[rows], jnp.where(side < 0, self.g[rows] - self.l[rows], 0.0))
 
     def violated(self, s: Float[Array, "i *N"]) -> Float[Array, "i *N"]:
-        """By how much each row is outside its bounds."""
+        """Return by how much each row is outside its bounds."""
         return jnp.maximum(jnp.maximum(s - self.u, self.l - s), 0.0)
 
 
 def most_changes(slots: int) -> int:
-    """After so many changes of a set something is wrong with an instance, or with the arithmetic."""
+    """Return after how many changes of a set something must be wrong with an instance, or with the arithmetic."""
     return 3 * slots + 50
 
 
 def over_instances(like: Any) -> Any:
-    """Over the instances on the last axis, where there are several."""
-    return (lambda f: jax.vmap(f, in_axes=-1, out_axes=-1)) if like.ndim > 1 else (lambda f: f)
+    """Return what maps a function over the instances on the last axis; without one, that leaves it as it is."""
+    if like.ndim == 1:
+        return lambda function: function
+    return functools.partial(jax.vmap, in_axes=-1, out_axes=-1)
 
 
 def seed(coupling: Coupling, y: Float[Array, " i"]) -> RowSet:
-    """The set of the rows that multipliers name, without those that depend on others."""
+    """Return the set of the rows that multipliers name, without those that depend on others."""
     H = coupling.gram
     slots = coupling.slots
     named = jnp.nonzero(y, size=slots, fill_value=-1)[0].astype(jnp.int32)
@@ -114,12 +117,12 @@ def seed(coupling: Coupling, y: Float[Array, " i"]) -> RowSet:
         return eqx.tree_at(lambda s: s.y, found, found.y.at[slot].set(jnp.where(found.rows[slot] >= 0, y[row], 0.0)))
 
     empty = RowSet(
-        jnp.full(slots, -1, jnp.int32),
-        jnp.zeros(slots, jnp.int32),
-        jnp.zeros(slots),
-        jnp.zeros((slots, slots)),
-        jnp.int32(0),
-        jnp.bool_(True),
+        rows=jnp.full(slots, -1, jnp.int32),
+        side=jnp.zeros(slots, jnp.int32),
+        y=jnp.zeros(slots),
+        K=jnp.zeros((slots, slots)),
+        changes=jnp.int32(0),
+        going=jnp.bool_(True),
     )
     return jax.lax.fori_loop(0, jnp.sum(named >= 0), add, empty)
 
@@ -127,7 +130,7 @@ def seed(coupling: Coupling, y: Float[Array, " i"]) -> RowSet:
 def _solve_column(
     H: Float[Array, "i i"], found: RowSet, row: Int[Array, ""]
 ) -> tuple[Float[Array, " a"], Float[Array, ""]]:
-    """K h and what is left of H_jj, for the row j that is to enter."""
+    """Return K h and what is left of H_jj, for the row j that is to enter."""
     h = jnp.where(found.side != 0, H[found.rows, row], 0.0)
     w = found.K @ h
     return w, H[row, row] - h @ w
@@ -141,7 +144,8 @@ def _enter(
     side: Int[Array, ""],
     wanted: Bool[Array, ""],
 ) -> tuple[RowSet, Bool[Array, ""]]:
-    """The set with a row in an empty slot, where that is wanted and it does not depend on the others; and whether."""
+    """Return the set with a row in an empty slot, where that is wanted and it does not depend on the others; and
+    whether it has it."""
     w, rest = _solve_column(H, found, row)
     take = wanted & (rest > DEPENDENT * H[row, row])
     border = (-w).at[slot].set(1.0)
@@ -152,7 +156,7 @@ def _enter(
 
 
 def _leave(found: RowSet, slot: Int[Array, ""], wanted: Bool[Array, ""]) -> RowSet:
-    """The set without the row of a slot, where that is wanted."""
+    """Return the set without the row of a slot, where that is wanted."""
     column = jnp.where(wanted, found.K[slot], 0.0)
     gone = wanted & (jnp.arange(found.rows.shape[0]) == slot)
     # In its own row and column, what is left is zero and not rounding.
@@ -165,34 +169,52 @@ def _leave(found: RowSet, slot: Int[Array, ""], wanted: Bool[Array, ""]) -> RowS
     return RowSet(rows, side, y, K, found.changes, found.going)
 
 
+def _find_multipliers(
+    coupling: Coupling, bounds: Bounds, found: RowSet, places: Int[Array, " a"]
+) -> Float[Array, " a"]:
+    """Return the set's own multipliers, K (g − t); `places` are its rows, or behind the last one of empty slots."""
+    H = coupling.gram
+    off = bounds.off(found.rows, found.side)
+    target = found.K @ off
+    if not coupling.uneven:
+        return target
+    # What the updates of K have lost is made up for.
+    values = H @ jnp.zeros(H.shape[0], off.dtype).at[places].set(target, mode="drop")
+    return target + found.K @ jnp.where(found.side != 0, off - values[found.rows], 0.0)
+
+
+def _find_violated(
+    coupling: Coupling, bounds: Bounds, y: Float[Array, " a"], places: Int[Array, " a"]
+) -> tuple[Int[Array, ""], Int[Array, ""], Bool[Array, ""]]:
+    """Return the row outside of the set that is violated most in the norm of the dual, at which bound, and whether it
+    is; y are the multipliers of the set."""
+    H = coupling.gram
+    s = bounds.g - H @ jnp.zeros(H.shape[0], y.dtype).at[places].set(y, mode="drop")
+    outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / coupling.root, 0.0)
+    outside = outside.at[places].set(0.0, mode="drop")
+    row = jnp.argmax(outside).astype(jnp.int32)
+    sign = jnp.where(s[row] > bounds.u[row], 1, -1).astype(jnp.int32)
+    return row, sign, outside[row] > 0
+
+
 def pivot(coupling: Coupling, bounds: Bounds, start: RowSet) -> RowSet:
-    """Single changes of the set until no row is violated and no multiplier has the wrong sign."""
+    """Return the set after single changes, when no row is violated and no multiplier has the wrong sign."""
     H = coupling.gram
     most = most_changes(coupling.slots)
 
     def change(found: RowSet) -> RowSet:
-        rows = found.rows
         side = found.side
         y = found.y
-        places = jnp.where(side != 0, rows, H.shape[0])
-        off = bounds.off(rows, side)
-        target = found.K @ off
-        if coupling.uneven:
-            # What the updates of K have lost is made up for.
-            values = H @ jnp.zeros(H.shape[0], off.dtype).at[places].set(target, mode="drop")
-            target = target + found.K @ jnp.where(side != 0, off - values[rows], 0.0)
+        places = jnp.where(side != 0, found.rows, H.shape[0])
+        target = _find_multipliers(coupling, bounds, found, places)
         wrong = side * target < 0
         blocked = jnp.any(wrong)
         # On the way to the set's own multipliers the first that reaches zero leaves.
         ratio = jnp.where(wrong, y / jnp.where(wrong, y - target, 1.0), jnp.inf)
         y = jnp.where(blocked, y + jnp.minimum(jnp.min(ratio), 1.0) * (target - y), target)
-        # Once all have their sign, the row enters that is violated most in the norm of the dual.
-        s = bounds.g - H @ jnp.zeros(H.shape[0], y.dtype).at[places].set(y, mode="drop")
-        outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / coupling.root, 0.0)
-        outside = outside.at[places].set(0.0, mode="drop")
-        row = jnp.argmax(outside).astype(jnp.int32)
-        enters = ~blocked & (outside[row] > 0)
-        sign = jnp.where(s[row] > bounds.u[row], 1, -1).astype(jnp.int32)
+        # Once all have their sign, the row enters that is violated most.
+        row, sign, violated = _find_violated(coupling, bounds, y, places)
+        enters = ~blocked & violated
         w, rest = _solve_column(H, found, row)
         # A row that depends on the set takes the place of another: on this way s stays as it is, until one leaves.
         full = jnp.all(side != 0)

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
+from numpy.typing import DTypeLike
 
 from .._util.memory import usable
 from ..algorithms.base import Algorithm, Course, Number, State, Theta, Trimmed
@@ -29,6 +30,8 @@ from ..linalg.systems import (
 from ..schedules.schedule import Schedule
 from .forecast import require_factors
 from .rules import RULES, Safeguard
+
+TreeT = TypeVar("TreeT")
 
 # After so many steps in the steady state who is not done goes on with the fallback.
 _PATIENCE = 1000
@@ -84,15 +87,15 @@ class Plan(eqx.Module):
     together: bool = eqx.field(static=True, default=True)
 
     def at(self, k: Number, once: bool = False) -> tuple[Theta, Factored | None]:
-        """θ^k and its factor, for k ≤ H or on a rung of the ladder; the factor of a step that is taken `once` stays in
-        the stack until then."""
+        """Return θ^k and its factor, for k ≤ H or on a rung of the ladder; the factor of a step that is taken `once`
+        stays in the stack until then."""
         theta = self.theta_at(k)
         if once and self.factors is not None:
             return theta, Picked(self.factors, self.which[k])
         return theta, jax.tree.map(lambda a: a[self.which[k]], self.factors)
 
     def theta_at(self, k: Number) -> Theta:
-        """θ^k, for k ≤ H or on a rung of the ladder."""
+        """Return θ^k, for k ≤ H or on a rung of the ladder."""
         theta = {name: values[k] for name, values in self.theta.items()} | self.vectors
         if self.plain is not None:
             theta |= {name: jnp.where(self.plain[k], 1.0, vector) for name, vector in self.vectors.items()}
@@ -104,7 +107,7 @@ class Plan(eqx.Module):
         return self.factors is not None and self.factors.on_host
 
     def own(self) -> "Plan":
-        """The plan as the schedule's own places see it, where the factors of a ladder's rungs may be worse."""
+        """Return the plan as the schedule's own places see it, where the factors of a ladder's rungs may be worse."""
         if not self.trusted or self.factors is None:
             return self
         return replace(self, factors=self.factors.trust())
@@ -126,16 +129,22 @@ class Problem(eqx.Module):
     @property
     def instance(self) -> PyTree:
         """The instances."""
-        return self.family.decode(self.given) if self.encoded else self.given
+        if not self.encoded:
+            return self.given
+        return self.family.decode(self.given)
 
     def stepper(self, k: Number, safe: Theta | None = None, once: bool = False) -> Callable[[State], State]:
-        """The map state ↦ next state of step k, with what does not depend on the state computed here, for many steps.
+        """Return the map state ↦ next state of step k, with what does not depend on the state computed here, for many
+        steps.
 
         Steps that are taken `once` compute it themselves. `safe` replaces θ^k, not its factors.
         """
         theta, factors = self.plan.own().at(k, once)
-        theta = theta if safe is None else safe | self.plan.vectors
-        extra = None if once else self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
+        if safe is not None:
+            theta = safe | self.plan.vectors
+        extra = None
+        if not once:
+            extra = self.algorithm.prepare_instance(self.family, self.instance, theta, factors)
         return lambda state: self.algorithm.step(self.family, self.instance, theta, factors, extra, state)
 
     @property
@@ -144,12 +153,12 @@ class Problem(eqx.Module):
         return self.algorithm.shortens(self.family, self.plan.own().factors)
 
     def shortcut(self, k: Number, once: bool = False) -> Callable[[Trimmed], Trimmed]:
-        """The map trimmed state ↦ next trimmed state of step k; see `stepper`."""
+        """Return the map trimmed state ↦ next trimmed state of step k; see `stepper`."""
         theta, factors = self.plan.own().at(k, once)
         return lambda state: self.algorithm.short_step(self.family, self.instance, theta, factors, state)
 
     def kernel(self, state: Trimmed) -> Callable[[Number, Number, Trimmed], Trimmed] | None:
-        """What takes several short steps at once, where there is such a thing for this machine."""
+        """Return what takes several short steps at once, where there is such a thing for this machine."""
         plan = self.plan.own()
         if not plan.together or plan.factors is None:
             return None
@@ -161,11 +170,15 @@ class Problem(eqx.Module):
         return self.algorithm.residuals(self.family, self.instance, state)
 
 
-def factor(algorithm: Algorithm, family: Family, theta: Theta, solves: float = ALWAYS) -> LinearSystem | None:
-    """What is cached for the linear system of θ, for so many solves; None for an algorithm that solves none."""
+def factorize_theta(algorithm: Algorithm, family: Family, theta: Theta, solves: float = ALWAYS) -> LinearSystem | None:
+    """Return what is cached for the linear system of θ, for so many solves; None for an algorithm that solves none."""
     if algorithm.pattern(family) is None:
         return None
     return factorize(algorithm.operator(family, theta), solves)
+
+
+# As training asks for it.
+factor = factorize_theta
 
 
 def make_plan(
@@ -176,21 +189,24 @@ def make_plan(
     precision: np.dtype | None = None,
     ladder: LadderUse = False,
 ) -> Plan:
-    """Factor once for every distinct set of factored hyperparameters, in float64 whatever the family's precision.
+    """Return the plan of a schedule, with a factor for every distinct set of factored hyperparameters, made in float64
+    whatever the family's precision.
 
     Dense factors are kept in the family's precision, or in a lower one. With a `ladder` further rungs are factored.
     """
-    rungs = _rungs(algorithm, family, schedule) if ladder else None
-    table, plain = _places(schedule, rungs)
+    rungs = None
+    if ladder:
+        rungs = _make_rungs(algorithm, family, schedule)
+    table, plain = _list_places(schedule, rungs)
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
     trusted = False
     if not factored:
         which = np.zeros(plain.size, int)
         factors = None
     else:
-        kept = _kept_precision(family, _find_pattern(algorithm, family, schedule), precision)
+        kept = _choose_precision(family, _find_pattern(algorithm, family, schedule), precision)
         tolerance = algorithm.solve_tolerance(float(np.finfo(family.dtype).eps))
-        pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
+        pairs, which = _factorize_all(algorithm, family, schedule, table, plain, kept)
         errors = np.array([float(e) for _, e in pairs])[which]
         own = len(schedule) + 1
         trusted = algorithm.trusts(family, float(errors[:own].max()))
@@ -198,33 +214,38 @@ def make_plan(
         if rungs is not None and (bad := errors[own:] ** (refinements + 1) > tolerance).any():
             # A rung must not be singular where the schedule is not, nor cost all others a refinement.
             rungs = rungs.without(bad)
-            table, plain = _places(schedule, rungs)
-            pairs, which = _factors(algorithm, family, schedule, table, plain, kept)
+            table, plain = _list_places(schedule, rungs)
+            pairs, which = _factorize_all(algorithm, family, schedule, table, plain, kept)
         factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one for one, _ in pairs))
         factors = factors.refined(max(float(e) for _, e in pairs), tolerance)
-        factors = factors if trusted else factors.distrust()
+        if not trusted:
+            factors = factors.distrust()
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}
     guard = None
     if safeguard is not None and len(schedule):
         guard = _make_safeguard(RULES[safeguard], algorithm, family, schedule)
+    vectors = algorithm.vectors(family, schedule.metric)
+    climbed = None
+    if rungs is not None:
+        climbed = rungs.make_ladder(family.dtype, late=ladder == "late")
+    without = None
+    if plain.any():
+        without = jnp.asarray(plain)
     return Plan(
-        theta,
-        factors,
-        jnp.asarray(which, jnp.int32),
-        len(schedule),
-        guard,
-        {
-            name: jnp.asarray(vector, family.dtype)
-            for name, vector in algorithm.vectors(family, schedule.metric).items()
-        },
-        None if rungs is None else rungs.ladder(family.dtype, late=ladder == "late"),
-        jnp.asarray(plain) if plain.any() else None,
-        trusted,
+        theta=theta,
+        factors=factors,
+        which=jnp.asarray(which, jnp.int32),
+        H=len(schedule),
+        safeguard=guard,
+        vectors={name: jnp.asarray(vector, family.dtype) for name, vector in vectors.items()},
+        ladder=climbed,
+        plain=without,
+        trusted=trusted,
     )
 
 
-def _places(schedule: Schedule, rungs: "_Rungs | None") -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """θ at all places, the rungs' behind the schedule's, and which places do without the metric."""
+def _list_places(schedule: Schedule, rungs: "_Rungs | None") -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return θ at all places, the rungs' behind the schedule's, and which places do without the metric."""
     table = schedule.stacked()
     if rungs is None:
         return table, np.zeros(len(schedule) + 1, bool)
@@ -240,7 +261,7 @@ def _find_pattern(algorithm: Algorithm, family: Family, schedule: Schedule) -> P
     return replace(pattern, spectral=pattern.spectral and schedule.metric is None)
 
 
-def _kept_precision(family: Family, pattern: Pattern, precision: np.dtype | None) -> np.dtype:
+def _choose_precision(family: Family, pattern: Pattern, precision: np.dtype | None) -> np.dtype:
     """Return what factors are kept in: a lower precision is for those that are more than a vector."""
     vector = family.n * family.dtype.itemsize
     if precision is None or choose(pattern, ALWAYS).bytes(pattern, family.dtype.itemsize) <= vector:
@@ -248,7 +269,7 @@ def _kept_precision(family: Family, pattern: Pattern, precision: np.dtype | None
     return precision
 
 
-def _factors(
+def _factorize_all(
     algorithm: Algorithm,
     family: Family,
     schedule: Schedule,
@@ -256,7 +277,7 @@ def _factors(
     plain: np.ndarray,
     kept: np.dtype,
 ) -> tuple[list[tuple[LinearSystem, Float[Array, ""]]], np.ndarray]:
-    """A factor and its error for every distinct system, and which of them each place has."""
+    """Return a factor and its error for every distinct system, and which of them each place has."""
     factored = [h.name for h in algorithm.hyperparameters(family) if h.factored]
     keys = np.column_stack([*(table[name] for name in factored), plain])
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
@@ -267,14 +288,15 @@ def _factors(
     vectors = algorithm.vectors(family, schedule.metric)
     # A local switch: the process-wide one is the user's.
     with jax.enable_x64(True):
-        exact = jax.tree.map(lambda a: a.astype(jnp.float64) if eqx.is_inexact_array(a) else a, family)
+        exact = _convert(family, jnp.float64)
         pairs = []
         for key in distinct:
             theta = dict(zip(factored, map(jnp.float64, key[:-1]), strict=True))
             for name, given in vectors.items():
-                vector = jnp.asarray(given, jnp.float64)
-                theta[name] = jnp.ones_like(vector) if key[-1] else vector
-            pairs.append(_factor(algorithm, exact, theta, back_end, like))
+                theta[name] = jnp.asarray(given, jnp.float64)
+                if key[-1]:
+                    theta[name] = jnp.ones_like(theta[name])
+            pairs.append(_factorize_exactly(algorithm, exact, theta, back_end, like))
     return pairs, which.ravel()
 
 
@@ -297,7 +319,7 @@ class _Rungs:
     second: int | None
 
     def without(self, bad: np.ndarray) -> "_Rungs | None":
-        """The rungs on both sides of the steady state's up to the first bad one; likewise of the fallback's."""
+        """Return the rungs on both sides of the steady state's up to the first bad one; likewise of the fallback's."""
         parts = []
         start = 0
         for middle, end in ((self.first, self.last), (self.second, self.logs.size - 1)):
@@ -316,31 +338,43 @@ class _Rungs:
         if not first.size:
             return None
         places = np.concatenate(parts)
+        own = None
+        if second.size:
+            own = int(first.size + np.flatnonzero(second == self.second)[0])
         return _Rungs(
             theta={name: values[places] for name, values in self.theta.items()},
             logs=self.logs[places],
             plain=self.plain[places],
             first=int(np.flatnonzero(first == self.first)[0]),
             last=first.size - 1,
-            second=int(first.size + np.flatnonzero(second == self.second)[0]) if second.size else None,
+            second=own,
         )
 
-    def ladder(self, dtype: np.dtype, late: bool) -> Ladder:
-        wait = jnp.int32(_PATIENCE if late else 0)
-        return Ladder(jnp.asarray(self.logs, dtype), wait, self.first, self.last, self.second)
+    def make_ladder(self, dtype: np.dtype, late: bool) -> Ladder:
+        wait = 0
+        if late:
+            wait = _PATIENCE
+        return Ladder(jnp.asarray(self.logs, dtype), jnp.int32(wait), self.first, self.last, self.second)
 
 
-def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs | None:
-    """Multiples of the steady penalties, then of the fallback's where these are others; None without penalties."""
+def _make_rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs | None:
+    """Return multiples of the steady penalties, then of the fallback's where these are others; None without
+    penalties."""
     steady = schedule.steady
     usual = schedule.fallback
     if usual is None:
         usual = {h.name: h.default for h in algorithm.hyperparameters(family)}
     if algorithm.scaled(family, steady, 2.0) == steady:
         return None
-    reach = _REACH if family.n <= _LARGE or family.sparse else _REACH_OF_LARGE
+    reach = _REACH
+    if family.n > _LARGE and not family.sparse:
+        reach = _REACH_OF_LARGE
     logs = np.arange(-reach, reach + 1) * math.log(_RATIO)
-    parts = [steady] if schedule.metric is None and steady == usual else [steady, usual]
+    parts = [steady]
+    second = None
+    if schedule.metric is not None or steady != usual:
+        parts = [steady, usual]
+        second = logs.size + reach
     each = [algorithm.scaled(family, part, float(np.exp(log))) for part in parts for log in logs]
     return _Rungs(
         theta={name: np.array([one[name] for one in each]) for name in steady},
@@ -348,7 +382,7 @@ def _rungs(algorithm: Algorithm, family: Family, schedule: Schedule) -> _Rungs |
         plain=np.repeat([False, True][: len(parts)], logs.size),
         first=reach,
         last=logs.size - 1,
-        second=None if len(parts) == 1 else logs.size + reach,
+        second=second,
     )
 
 
@@ -360,11 +394,21 @@ def _make_safeguard(rule: type[Safeguard], algorithm: Algorithm, family: Family,
 
 
 @eqx.filter_jit
-def _factor(
+def _factorize_exactly(
     algorithm: Algorithm, family: Family, theta: Theta, back_end: type[LinearSystem], like: Float[Array, ""]
 ) -> tuple[LinearSystem, Float[Array, ""]]:
-    """One factor in the precision of `like`, and the error of its inverse in that precision."""
+    """Return one factor in the precision of `like`, and the error of its inverse in that precision."""
     K = algorithm.operator(family, theta)
-    made = factorize_by(back_end, K)
-    factor = jax.tree.map(lambda a: a.astype(like.dtype) if eqx.is_inexact_array(a) else a, made)
-    return factor, factor.error(K)
+    made = _convert(factorize_by(back_end, K), like.dtype)
+    return made, made.error(K)
+
+
+def _convert(tree: TreeT, dtype: DTypeLike) -> TreeT:
+    """Return a tree with its real numbers in this precision."""
+
+    def convert(leaf: PyTree) -> PyTree:
+        if eqx.is_inexact_array(leaf):
+            return leaf.astype(dtype)
+        return leaf
+
+    return jax.tree.map(convert, tree)

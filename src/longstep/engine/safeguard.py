@@ -30,12 +30,12 @@ class Guard(eqx.Module):
         return self.failures > 0
 
     def slim(self) -> "Guard":
-        """Without what only a further step needs."""
+        """Return it without what only a further step needs."""
         return Guard(None, self.merit, self.safe, self.failures)
 
 
 def watch(problem: Problem, state: State) -> Guard | None:
-    """The guard at the start of a run; None where nothing is guarded."""
+    """Return the guard at the start of a run; None where nothing is guarded."""
     safeguard = problem.plan.safeguard
     if safeguard is None:
         return None
@@ -43,9 +43,9 @@ def watch(problem: Problem, state: State) -> Guard | None:
     return Guard(safeguard.keep_anchor(state), merit, jnp.zeros(merit.shape, bool), jnp.zeros(merit.shape, jnp.int32))
 
 
-def fails(problem: Problem, residuals: Residuals, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
-    """Where the merit of a state with these residuals did not fall, among the instances that take learned steps, and
-    that merit."""
+def find_failures(problem: Problem, residuals: Residuals, guard: Guard) -> tuple[Bool[Array, "*N"], Float[Array, "*N"]]:
+    """Return where the merit of a state with these residuals did not fall, among the instances that take learned steps,
+    and that merit."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
     merit, rounding = safeguard.measure(problem.algorithm, problem.family, residuals)
@@ -54,12 +54,12 @@ def fails(problem: Problem, residuals: Residuals, guard: Guard) -> tuple[Bool[Ar
 
 
 def settle(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[TreeT, Guard, Residuals]:
-    """The safeguard's judgement of `state`: instances whose merit did not fall go `back` and take safe steps. Returns
-    the residuals too of the states that are left."""
+    """Return the states, the guard and the residuals of the states after the safeguard's judgement: instances whose
+    merit did not fall go `back` and take safe steps."""
     safeguard = problem.plan.safeguard
     assert safeguard is not None
     residuals = problem.residuals(state)
-    failed, merit = fails(problem, residuals, guard)
+    failed, merit = find_failures(problem, residuals, guard)
     state = choose(failed, back, state)
     residuals = jax.lax.cond(jnp.any(failed), lambda: problem.residuals(state), lambda: residuals)
     merit = jnp.where(failed, guard.merit, merit)
@@ -69,5 +69,5 @@ def settle(problem: Problem, state: TreeT, guard: Guard, back: TreeT) -> tuple[T
 
 
 def choose(condition: Bool[Array, "*N"], new: TreeT, old: TreeT) -> TreeT:
-    """`new` where the condition holds for an instance, `old` elsewhere."""
+    """Return `new` where the condition holds for an instance, `old` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

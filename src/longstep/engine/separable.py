@@ -42,7 +42,7 @@ class SupportFinish(SetSearch):
     @staticmethod
     def of(family: Composite[QuadraticInstance]) -> "SupportFinish":
         """Take P and the weights of a family, as arrays."""
-        smooth = _quadratic(family)
+        smooth = _find_quadratic(family)
         assert isinstance(family.g, L1)
         P = smooth.P.toarray()
         values = smooth.host.eigenvalues
@@ -95,7 +95,7 @@ class BoundsFinish(eqx.Module):
     def of(family: Composite[QuadraticInstance], proximal: float) -> "BoundsFinish":
         """Make the quadratic program of a family, and its finish."""
         low, high = read_bounds(family)
-        program = QP(_quadratic(family).P, sp.eye_array(family.n), q=np.zeros(family.n), l=low, u=high)
+        program = QP(_find_quadratic(family).P, sp.eye_array(family.n), q=np.zeros(family.n), l=low, u=high)
         return BoundsFinish(family, jnp.asarray(low), jnp.asarray(high), Finish.of(program, proximal))
 
     def seek(self, encoded: Encoded, point: Point) -> Outcome:
@@ -174,7 +174,7 @@ def read_bounds(family: Composite) -> tuple[Float[np.ndarray, " n"], Float[np.nd
     return np.broadcast_to(g.low, family.n), np.broadcast_to(g.high, family.n)
 
 
-def _quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
+def _find_quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
     assert isinstance(family.smooth, Quadratic)
     return family.smooth
 

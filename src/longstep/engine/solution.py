@@ -123,12 +123,14 @@ class Solution:
         return len(self.status)
 
     def __getitem__(self, index: int) -> "Solution":
-        """The solution of one instance of a batch."""
+        """Return the solution of one instance of a batch."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"instance {index} of a batch of {len(self)}")
 
         def pick(value: object) -> object:
-            return value[index] if isinstance(value, np.ndarray) and value.ndim else value
+            if isinstance(value, np.ndarray) and value.ndim:
+                return value[index]
+            return value
 
         names = [f.name for f in fields_of(self) if f.name not in _OF_THE_WHOLE]
         fields: dict[str, Any] = {name: pick(getattr(self, name)) for name in names}
@@ -149,11 +151,13 @@ _NUMBERS = ("objective", "iterations", "safeguarded", "primal_residual", "dual_r
 
 
 def one_solution(status: int | np.ndarray, **fields: Any) -> Solution:
-    """The solution of one instance; numbers and flags, which may come as arrays without axes, become Python's own."""
-    plain = {
-        name: value.item() if isinstance(value := fields[name], np.ndarray | np.generic) else value for name in _NUMBERS
-    }
-    return Solution(**(fields | plain), status=Status(int(status)))
+    """Return the solution of one instance; numbers and flags, which may come as arrays without axes, become Python's
+    own."""
+    for name in _NUMBERS:
+        value = fields[name]
+        if isinstance(value, np.ndarray | np.generic):
+            fields[name] = value.item()
+    return Solution(**fields, status=Status(int(status)))
 
 
 # What a run ended with, by name; instances, if several, on the last axis.
@@ -161,29 +165,40 @@ Ended: TypeAlias = dict[str, Any]
 
 
 def make_solution(ended: Ended, seconds: float, layout: Layout | None, parameters: "Parameters") -> Solution:
-    """Columns to leading axis, the objective in the user's sense; a ray that no instance has is None."""
+    """Return the solution: instances on the leading axis, the objective in the user's sense; a ray that no instance has
+    is None."""
     status = ended["status"]
 
     def lead(value: np.ndarray | None) -> np.ndarray | None:
-        return value if value is None or value.ndim == status.ndim else np.moveaxis(value, 0, -1)
+        if value is None or value.ndim == status.ndim:
+            return value
+        return np.moveaxis(value, 0, -1)
 
     fields: dict[str, Any] = {name: lead(value) for name, value in ended.items()}
     if layout is not None:
         fields["objective"] = layout.objective(fields["objective"], parameters)
-    make = one_solution if status.ndim == 0 else Solution
-    return make(**fields, time=seconds, layout=layout)
+    if status.ndim == 0:
+        return one_solution(**fields, time=seconds, layout=layout)
+    return Solution(**fields, time=seconds, layout=layout)
 
 
 def join_pieces(parts: list[Ended], kept: list[int]) -> Ended:
-    """The pieces of a batch together, padding dropped."""
+    """Return the pieces of a batch together, padding dropped."""
 
     def join(name: str) -> np.ndarray | None:
         values = [part[name] for part in parts]
         shape = next((v.shape[:-1] for v in values if v is not None), None)
         if shape is None:
             return None
-        # Only some pieces may have rays.
-        values = [np.full((*shape, k), np.nan) if v is None else v[..., :k] for v, k in zip(values, kept, strict=True)]
-        return values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
+        pieces = []
+        for value, count in zip(values, kept, strict=True):
+            if value is None:
+                # Only some pieces may have rays.
+                pieces.append(np.full((*shape, count), np.nan))
+            else:
+                pieces.append(value[..., :count])
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces, axis=-1)
 
     return {name: join(name) for name in parts[0]}

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from .._util.optional import map_given
 from ..algorithms.base import State
 from ..algorithms.residuals import Residuals
 from . import ladder
@@ -51,28 +52,29 @@ class Progress(eqx.Module):
     climb: Climb | None = None
 
     def slim(self) -> "Progress":
-        """Without what only a further step needs."""
-        guard = None if self.guard is None else self.guard.slim()
+        """Return it without what only a further step needs."""
+        guard = map_given(Guard.slim, self.guard)
         return eqx.tree_at(lambda p: (p.best, p.guard, p.climb), self, (None, guard, None), is_leaf=lambda x: x is None)
 
 
 def begin(problem: Problem, state: State, limits: Limits, residuals: Residuals | None = None) -> Progress:
     """Judge the start: a good enough one needs no step. Its `residuals` are computed where they are not given."""
-    residuals = problem.residuals(state) if residuals is None else residuals
-    violation = _violation(residuals, limits)
-    status = jnp.where(violation <= 1, _code(Status.SOLVED), _code(Status.RUNNING))
+    if residuals is None:
+        residuals = problem.residuals(state)
+    violation = _measure_violation(residuals, limits)
+    status = jnp.where(violation <= 1, _encode_status(Status.SOLVED), _encode_status(Status.RUNNING))
     return Progress(
-        jnp.int32(0),
-        state,
-        watch(problem, state),
-        state,
-        state,
-        _report(residuals),
-        violation,
-        status,
-        jnp.zeros_like(status),
-        jnp.zeros_like(status),
-        ladder.begin(problem),
+        k=jnp.int32(0),
+        state=state,
+        guard=watch(problem, state),
+        previous=state,
+        best=state,
+        report=_extract_report(residuals),
+        best_violation=violation,
+        status=status,
+        suspect=jnp.zeros_like(status),
+        iterations=jnp.zeros_like(status),
+        climb=ladder.begin(problem),
     )
 
 
@@ -89,10 +91,10 @@ def check(
     running = p.status == Status.RUNNING
 
     residuals = problem.residuals(state)
-    violation = _violation(residuals, limits)
+    violation = _measure_violation(residuals, limits)
     # NaN or ∞ in a residual or in the objective; what the safeguard watches may yet return from there.
     failed = ~jnp.isfinite(violation) & (steady | jnp.bool_(p.guard is None))
-    status = jnp.where(failed, _code(Status.NUMERICAL_FAILURE), _code(Status.RUNNING))
+    status = jnp.where(failed, _encode_status(Status.NUMERICAL_FAILURE), _encode_status(Status.RUNNING))
 
     def find_rays() -> tuple[Bool[Array, "*N"], Bool[Array, "*N"]]:
         eps = jnp.asarray(limits.eps_infeasible)
@@ -100,11 +102,14 @@ def check(
 
     # While θ varies, differences of iterates say nothing about rays.
     never = jnp.zeros_like(running)
-    primal, dual = find_rays() if steady is True else jax.lax.cond(steady, find_rays, lambda: (never, never))
-    suspect = jnp.where(dual, _code(Status.DUAL_INFEASIBLE), jnp.zeros_like(status))
-    suspect = jnp.where(primal, _code(Status.PRIMAL_INFEASIBLE), suspect)
+    if steady is True:
+        primal, dual = find_rays()
+    else:
+        primal, dual = jax.lax.cond(steady, find_rays, lambda: (never, never))
+    suspect = jnp.where(dual, _encode_status(Status.DUAL_INFEASIBLE), jnp.zeros_like(status))
+    suspect = jnp.where(primal, _encode_status(Status.PRIMAL_INFEASIBLE), suspect)
     status = jnp.where((suspect == p.suspect) & ~failed, jnp.maximum(status, suspect), status)
-    status = jnp.where(violation <= 1, _code(Status.SOLVED), status)
+    status = jnp.where(violation <= 1, _encode_status(Status.SOLVED), status)
     better = running & (violation < p.best_violation)
     return Progress(
         k=k,
@@ -112,7 +117,7 @@ def check(
         guard=p.guard,
         previous=choose(running, previous, p.previous),
         best=choose(better, state, p.best),
-        report=choose(better, _report(residuals), p.report),
+        report=choose(better, _extract_report(residuals), p.report),
         best_violation=jnp.where(better, violation, p.best_violation),
         status=jnp.where(running, status, p.status),
         suspect=suspect,
@@ -124,30 +129,40 @@ def check(
 def judge(
     problem: Problem, state: State, limits: Limits, count: int, guard: Guard | None, residuals: Residuals | None
 ) -> Progress:
-    """The end of a run of `count` steps without checks on the way, as `until` would report it; without the states."""
+    """Return the end of a run of `count` steps without checks on the way, as `run_until` would report it; without the
+    states."""
     p = begin(problem, state, limits, residuals)
-    status = jnp.where(jnp.isfinite(p.best_violation), p.status, _code(Status.NUMERICAL_FAILURE))
+    status = jnp.where(jnp.isfinite(p.best_violation), p.status, _encode_status(Status.NUMERICAL_FAILURE))
     iterations = jnp.full_like(p.iterations, count)
-    guard = None if guard is None else guard.slim()
     return Progress(
-        jnp.int32(count), None, guard, None, None, p.report, p.best_violation, status, p.suspect, iterations
+        k=jnp.int32(count),
+        state=None,
+        guard=map_given(Guard.slim, guard),
+        previous=None,
+        best=None,
+        report=p.report,
+        best_violation=p.best_violation,
+        status=status,
+        suspect=p.suspect,
+        iterations=iterations,
     )
 
 
-def _violation(residuals: Residuals, limits: Limits) -> Float[Array, "*N"]:
-    """The largest residual in units of its tolerance, ∞ where one of them is not finite or the objective overflowed."""
+def _measure_violation(residuals: Residuals, limits: Limits) -> Float[Array, "*N"]:
+    """Return the largest residual in units of its tolerance, ∞ where one of them is not finite or the objective
+    overflowed."""
     violation = residuals.violation(limits.eps_abs, limits.eps_rel)
     # An objective of +∞ is a point outside the domain of an indicator, perhaps by rounding alone.
     overflowed = jnp.isnan(residuals.objective) | (residuals.objective == -jnp.inf)
     return jnp.where(jnp.isfinite(violation) & ~overflowed, violation, jnp.inf)
 
 
-def _code(status: Status) -> Array:
+def _encode_status(status: Status) -> Array:
     # Of one definite type: a loop fed its own result must not compile anew.
     return jnp.int32(status.value)
 
 
-def _report(residuals: Residuals) -> dict[str, Float[Array, "*N"]]:
+def _extract_report(residuals: Residuals) -> dict[str, Float[Array, "*N"]]:
     return {
         "objective": residuals.objective,
         "primal_residual": residuals.primal_max,

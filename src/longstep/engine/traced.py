@@ -79,7 +79,10 @@ class TracedSolve:
                 lambda: self._attempt(finish, encoded, progress, carried.exact),
                 lambda: (progress, carried.exact),
             )
-            following = carried.attempt + (self.after if isinstance(finish, TracedNewton) else carried.attempt)
+            wait = carried.attempt
+            if isinstance(finish, TracedNewton):
+                wait = self.after
+            following = carried.attempt + wait
             return _Walk(progress, exact, jnp.maximum(following, 1))
 
         first = _Walk(progress, exact, jnp.int32(self.after))
@@ -170,4 +173,10 @@ def batch_columns(family: Family, solve: Callable[[Encoded], TracedEnd]) -> Call
 
 def _repeat(count: int, batched: PyTree, tree: PyTree) -> PyTree:
     """Return the tree with a leading axis for every array; what has none is the same for all."""
-    return jax.tree.map(lambda has, a: a if has else jnp.broadcast_to(a, (count, *a.shape)), batched, tree)
+
+    def repeat(has: bool, a: Array) -> Array:
+        if has:
+            return a
+        return jnp.broadcast_to(a, (count, *a.shape))
+
+    return jax.tree.map(repeat, batched, tree)

@@ -32,11 +32,15 @@ class Attempts:
     @property
     def first(self) -> int:
         """The first time."""
-        return 0 if self.warm and self.finisher.eager else self.after
+        if self.warm and self.finisher.eager:
+            return 0
+        return self.after
 
     def next(self, k: int) -> int:
-        """The time after one at step k."""
-        return max(2 * k if self.finisher.eager else k + self.after, self.after, 1)
+        """Return the time after one at step k."""
+        if self.finisher.eager:
+            return max(2 * k, self.after, 1)
+        return max(k + self.after, 1)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def walk(
     clock: Clock,
     attempts: Attempts | None,
 ) -> tuple[Progress, Exact | None]:
-    """Steps until all instances have ended, or the limits; and what the finish made exact."""
+    """Return where a run stands when all instances have ended, or at the limits; and what the finish made exact."""
     if attempts is not None and clock.limit is not None and not attempts.finisher.eager:
         # What may take long is not begun against a clock.
         attempts = None
@@ -91,19 +95,25 @@ def walk(
         attempts.finisher.compile(attempts.encoded, jitted.extract_current(key, leaves, encoded, progress), limits)
     clock.start()
     k = 0
-    attempt = None if attempts is None else attempts.first
-    chunk = max_iter if clock.limit is None else max(int(np.asarray(limits.check_every)), _CHUNK)
+    attempt = max_iter
+    if attempts is not None:
+        attempt = attempts.first
+    chunk = max_iter
+    if clock.limit is not None:
+        chunk = max(int(np.asarray(limits.check_every)), _CHUNK)
     while np.any(running := np.asarray(progress.status) == Status.RUNNING):
         if attempts is not None and k == attempt:
             point = jitted.extract_current(key, leaves, encoded, progress)
             found = attempts.finisher(attempts.encoded, point, running, limits)
             status = np.where(found.exact, Status.SOLVED, progress.status).astype(progress.status.dtype)
             progress = eqx.tree_at(lambda p: p.status, progress, status)
-            exact = found if exact is None else exact.joined(found)
+            if exact is not None:
+                found = exact.joined(found)
+            exact = found
             attempt = attempts.next(k)
             continue
         if k >= max_iter or clock.over():
             break
-        k = min(k + chunk, max_iter, max_iter if attempt is None else attempt)
+        k = min(k + chunk, max_iter, attempt)
         progress = jitted.advance(key, leaves, encoded, progress, limits, first, k)
     return progress, exact

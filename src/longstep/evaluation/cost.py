@@ -263,7 +263,9 @@ def _divide_advice(mine: Sequence[Cost], theirs: Sequence[Cost], kept: str, pack
         f"to {tolerance_text(mine[k].eps)}: {_describe_steps(ahead[k])}, against {_describe_steps(behind[k])}"
         for k, ahead, behind in ((loose, mine, theirs), (-1, theirs, mine))
     ]
-    name = "learned solver" if kept == "learned" else f"solver that is kept, the {kept},"
+    name = "learned solver"
+    if kept != "learned":
+        name = f"solver that is kept, the {kept},"
     return f"Use the {name} {each[0]}. Use the {package} {each[1]}."
 
 
@@ -307,4 +309,6 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
 
 def _wait_at_most(cost: Cost, most: int) -> int:
     """Return for how many steps another candidate is worth waiting: twice as many as this one took."""
-    return min(most, 2 * max(int(cost.steps.max()), _SOON)) if cost.done.all() else most
+    if not cost.done.all():
+        return most
+    return min(most, 2 * max(int(cost.steps.max()), _SOON))

@@ -218,7 +218,9 @@ def evaluate(
             index = np.minimum(np.arange(begin, begin + width), count - 1)
             kept = min(width, count - begin)
             history = method.run(split.family.select(split.parameters, index), iterations)
-            optima = None if split.optima is None else split.optima.select(index)
+            optima = None
+            if split.optima is not None:
+                optima = split.optima.select(index)
             errors = np.asarray(function(history, optima), np.float64)
             if errors.shape != (width, iterations + 1):
                 raise ValueError(f"the metric must give an array {(width, iterations + 1)}, got {errors.shape}")
@@ -264,7 +266,9 @@ def trained_instances(method: Method, split: Split) -> list[int]:
 def default_metric(split: Split) -> str:
     """Return the usual metric: the suboptimality without constraints where optima are known, else the residual."""
     unconstrained = isinstance(split.family, Differentiable | Composite)
-    return "suboptimality" if unconstrained and split.optima is not None else "residual"
+    if unconstrained and split.optima is not None:
+        return "suboptimality"
+    return "residual"
 
 
 def resolve_metric(metric: Metric, split: Split) -> tuple[str, str, Measure]:

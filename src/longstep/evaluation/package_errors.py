@@ -134,11 +134,14 @@ def _collect(
             if solve is None:
                 solve = open_workspace(row, count)
             answer = solve(row)
-            # What an adaptive rule changed would be the next instance's start.
-            solve = solve if answer[3] else None
+            if not answer[3]:
+                # What an adaptive rule changed would be the next instance's start.
+                solve = None
             values[i, j] = residual(row, answer)
             if not np.isfinite(values[i, j]):
-                values[i, j] = values[i, j - 1] if j else np.inf
+                values[i, j] = np.inf
+                if j:
+                    values[i, j] = values[i, j - 1]
     return values
 
 

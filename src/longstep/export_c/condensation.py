@@ -121,7 +121,7 @@ class Condensation:
         """What a solve costs, in multiplications of a long product, as far as it depends on the coordinates."""
         if self.free == 0:
             return 0.0
-        pattern = sp.csr_array(sp.eye_array(self.free) + abs(sp.csr_array(self.P)) + _gram_pattern(self.A))
+        pattern = sp.csr_array(sp.eye_array(self.free) + abs(sp.csr_array(self.P)) + _find_gram_pattern(self.A))
         rows = sp.csr_array(self.A[self.alike :] if self.multiplies_apart else self.A)
         step = choose_method(pattern, "auto", LANES["double"]).cost + product_cost(rows) + product_cost(rows.T.tocsr())
         look = product_cost(sp.csr_array(self.N)) + product_cost(sp.csr_array(self.P))
@@ -235,7 +235,7 @@ def condense(problem: Program) -> Condensation:
     return min(map(make, bases), key=lambda made: made.cost)
 
 
-def _gram_pattern(A: np.ndarray) -> sp.csr_array:
+def _find_gram_pattern(A: np.ndarray) -> sp.csr_array:
     pattern = sp.csr_array(abs(sp.csr_array(A)))
     return sp.csr_array(pattern.T @ pattern)
 

@@ -91,5 +91,5 @@ class Inputs:
 
 
 def _is_plain(block: Block) -> bool:
-    """Whether any finite array of its shape is a value of this parameter."""
+    """Return whether any finite array of its shape is a value of this parameter."""
     return not block.definite and block.lower is None and block.upper is None and block.first.size == block.place.size

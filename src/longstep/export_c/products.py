@@ -20,7 +20,7 @@ _INDEXED = 4.0
 
 
 def product_cost(matrix: sp.csr_array) -> float:
-    """What the product with a vector costs, in multiplications of a dense product."""
+    """Return what the product with a vector costs, in multiplications of a dense product."""
     if matrix.nnz > _DENSE * matrix.shape[0] * matrix.shape[1]:
         return matrix.shape[0] * matrix.shape[1]
     return (_WRITTEN if _is_straight(matrix) else _INDEXED) * matrix.nnz

@@ -54,7 +54,7 @@ def _write_common(problem: Problem, linear: Linear, precision: str, apart: bool)
 def _write_scalars(problem: Problem, linear: Linear, precision: str) -> str:
     """Return the sizes, the numbers and the functions of this precision, by name."""
     real = emit.REALS[precision]
-    vectors = [*problem.data.values(), *_condensed_data(problem)]
+    vectors = [*problem.data.values(), *_list_condensed_data(problem)]
     largest = max(problem.n, problem.constraints, problem.size, *(v.matrix.nnz for v in vectors))
     number = 0
     rule = BlockRule
@@ -102,7 +102,7 @@ def _write_steps(problem: Problem, linear: Linear, precision: str, apart: bool) 
     if not apart:
         factors = emit.reals("factors", linear.factors, precision)
     parts += [emit.integers(kind, "which", problem.which), factors, linear.code]
-    maps = _condensed_data(problem)
+    maps = _list_condensed_data(problem)
     if problem.mapped:
         maps += problem.data.values()
     if any(vector.matrix.nnz for vector in maps):
@@ -110,7 +110,7 @@ def _write_steps(problem: Problem, linear: Linear, precision: str, apart: bool) 
     return parts
 
 
-def _condensed_data(problem: Problem) -> list[Vector]:
+def _list_condensed_data(problem: Problem) -> list[Vector]:
     return [] if problem.condensed is None else list(problem.condensed.data.values())
 
 

@@ -31,14 +31,14 @@ def map_data(
     Without a map the parameter is all of the data in a row.
     """
     if family.mapped is None:
-        parameter = _split_data({name: _base_of(family, name).size for name in scales})
+        parameter = _split_data({name: _find_base(family, name).size for name in scales})
     else:
         parameter = family.parameter
         assert parameter is not None
     data = {}
     for name, scale in scales.items():
         rows = places[name]
-        base = _base_of(family, name)
+        base = _find_base(family, name)
         if family.mapped is None:
             base = np.zeros(base.size)
         matrix = parameter.matrices.get(name, sp.csr_array((base.size, parameter.size)))
@@ -60,10 +60,10 @@ def _split_data(lengths: dict[str, int]) -> Affine:
 
 def stack_base(family: Constrained) -> np.ndarray:
     """Return the base values in a row, zero where there is none: an instance, for an example."""
-    return np.concatenate([_base_of(family, name) for name in family.host.values])
+    return np.concatenate([_find_base(family, name) for name in family.host.values])
 
 
-def _base_of(family: Constrained, name: str) -> np.ndarray:
+def _find_base(family: Constrained, name: str) -> np.ndarray:
     """Return the base value of one of the data, zero where there is none."""
     value = family.host.values[name]
     if value is not None:

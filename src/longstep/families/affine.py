@@ -44,7 +44,7 @@ class Affine:
                 raise ValueError(f"the matrix of {name} has {M.shape[0]} rows but {name} has {sizes[name]} entries")
 
     def checked(self, parameters: np.ndarray) -> np.ndarray:
-        """N parameters as a finite float64 array (N, size)."""
+        """Return N parameters as a finite float64 array (N, size)."""
         parameters = real_array("the parameter", parameters)
         if parameters.ndim != 2 or parameters.shape[1] != self.size:
             raise ValueError(
@@ -56,22 +56,24 @@ class Affine:
         return parameters
 
     def __call__(self, parameters: np.ndarray, base: Mapping[str, np.ndarray | None]) -> dict:
-        """The data of N instances from parameters (N, size), on the host in float64."""
+        """Return the data of N instances from parameters (N, size), on the host in float64."""
         parameters = self.checked(parameters)
         named = dict(base)
         for name, M in self.matrices.items():
+            named[name] = np.asarray((M @ parameters.T).T)
             offset = base[name]
-            named[name] = np.asarray((M @ parameters.T).T) + (0.0 if offset is None else offset)
+            if offset is not None:
+                named[name] = named[name] + offset
         return named
 
     def same_rows(self, first: str, second: str, size: int) -> np.ndarray:
-        """The rows in which two of the data move alike with the parameter."""
+        """Return the rows in which two of the data move alike with the parameter."""
         zero = sp.csr_array((size, self.size))
         gap = abs(self.matrices.get(first, zero) - self.matrices.get(second, zero))
         return np.asarray(gap.sum(axis=1)).ravel() == 0
 
     def hashed(self) -> tuple:
-        """What defines the map."""
+        """Return what defines the map."""
         return tuple(sorted(self.matrices.items()))
 
 
@@ -87,7 +89,7 @@ class WorkingMap(eqx.Module):
         return all(isinstance(M, SparseMatrix) and M.width <= 1 for M in self.matrices.values())
 
     def __call__(self, parameters: Float[Array, "size *N"]) -> dict[str, Float[Array, "rows *N"]]:
-        """The data of N parameters, as columns."""
+        """Return the data of N parameters, as columns."""
         data = {}
         for name, offset in self.offsets.items():
             column = along(offset, parameters)
@@ -105,14 +107,17 @@ def working_map(
     rows: Mapping[str, np.ndarray],
     dtype: np.dtype,
 ) -> WorkingMap | None:
-    """The device map scales·(base + M x), restricted to `rows`; None where a parameter does not give everything."""
+    """Return the device map scales·(base + M x), restricted to `rows`; None where a parameter does not give
+    everything."""
     if parameter is None or any(base[k] is None and k not in parameter.matrices for k in base):
         return None
     offsets = {}
     matrices = {}
     for name, value in base.items():
         scale = scales[name][rows[name]]
-        offset = np.zeros(len(scales[name])) if value is None else value
+        offset = value
+        if offset is None:
+            offset = np.zeros(len(scales[name]))
         offsets[name] = jnp.asarray(scale * offset[rows[name]], dtype)
         if name in parameter.matrices:
             M = parameter.matrices[name][rows[name]]

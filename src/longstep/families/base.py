@@ -48,18 +48,19 @@ class Family(eqx.Module, Generic[InstanceT]):
 
     @abstractmethod
     def encode(self, parameters: Parameters) -> Encoded:
-        """N parameters (leading axis N), checked, as stacked arrays on the host: all that `decode` needs."""
+        """Return N parameters (leading axis N), checked, as stacked arrays on the host: all that `decode` needs."""
 
     @abstractmethod
     def decode(self, encoded: Encoded) -> InstanceT:
-        """The working instances of encoded parameters; pure, so that it can run inside jit."""
+        """Return the working instances of encoded parameters; pure, so that it can run inside jit."""
 
     @abstractmethod
     def trace(self, parameter: Parameters) -> Encoded:
-        """One parameter, encoded, of arrays that JAX may be tracing: names and shapes are checked, values are not."""
+        """Return one parameter, encoded, of arrays that JAX may be tracing: names and shapes are checked, values are
+        not."""
 
     def stack(self, leading: Encoded) -> Encoded:
-        """What `trace` gives for several instances, on the leading axis of all arrays, as `encode` has it."""
+        """Return what `trace` gives for several instances, on the leading axis of all arrays, as `encode` has it."""
         return jax.tree.map(lambda a: jnp.moveaxis(a, 0, -1), leading)
 
     @property
@@ -73,29 +74,31 @@ class Family(eqx.Module, Generic[InstanceT]):
         return False
 
     def instances(self, parameters: Parameters) -> InstanceT:
-        """The stacked, checked, working instances of N parameters (leading axis N)."""
+        """Return the stacked, checked, working instances of N parameters (leading axis N)."""
         return self.decode(jax.tree.map(jnp.asarray, self.encode(parameters)))
 
     @abstractmethod
     def objective(self, instances: InstanceT, x: jax.Array) -> jax.Array:
-        """f(x) for each instance, in the user's units, at points x (n, *N) in the user's units."""
+        """Return f(x) for each instance, in the user's units, at points x (n, *N) in the user's units."""
 
     @abstractmethod
     def hashed(self) -> tuple:
         """Everything that defines the problem: arrays, numbers, strings and functions."""
 
     def single(self, parameter: Parameters) -> Parameters:
-        """One parameter as a batch of one."""
+        """Return one parameter as a batch of one."""
         return jax.tree.map(lambda a: plain_array("the parameter", a)[None], plain(parameter))
 
     def vectors(self, parameters: Parameters) -> Parameters:
-        """N parameters as arrays: where the family knows names, values given by name become vectors."""
+        """Return N parameters as arrays: where the family knows names, values given by name become vectors."""
         check_real("the parameter", parameters)
         return parameters
 
     @override
     def __repr__(self) -> str:
-        named = "" if self.layout is None else f", parameters {', '.join(self.layout.parameters) or 'none'}"
+        named = ""
+        if self.layout is not None:
+            named = f", parameters {', '.join(self.layout.parameters) or 'none'}"
         return f"{type(self).__name__}(n={self.n}, m={self.m}, {self.dtype}{named})"
 
     @property
@@ -104,7 +107,7 @@ class Family(eqx.Module, Generic[InstanceT]):
         return None
 
     def instance(self, parameter: Parameters) -> InstanceT:
-        """The checked, working instance of one parameter."""
+        """Return the checked, working instance of one parameter."""
         return self.take(self.instances(self.single(parameter)), 0)
 
     @property
@@ -113,11 +116,11 @@ class Family(eqx.Module, Generic[InstanceT]):
         return -1
 
     def take(self, stacked: InstanceT, index: Index) -> InstanceT:
-        """One (an integer index) or some (a slice or index array) of stacked instances or encoded parameters."""
+        """Return one (an integer index) or some (a slice or index array) of stacked instances or encoded parameters."""
         return jax.tree.map(lambda a: a[..., index], stacked)
 
     def count(self, parameters: Parameters) -> int:
-        """N, the number of parameters in a batch."""
+        """Return N, the number of parameters in a batch."""
         return count_parameters(parameters)
 
     def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
@@ -126,29 +129,33 @@ class Family(eqx.Module, Generic[InstanceT]):
 
     @abstractmethod
     def batch(self, instances: InstanceT) -> tuple[int, ...]:
-        """(N,) for a stack of N instances, () for one."""
+        """Return (N,) for a stack of N instances, () for one."""
 
     def astype(self, dtype: DTypeLike) -> Self:
-        """The same family in another precision."""
+        """Return the same family in another precision."""
         resolved = resolve_dtype(dtype)
         leaves, structure = jax.tree.flatten(self, is_leaf=lambda x: x is not self and isinstance(x, Family))
 
         def convert(leaf: PyTree) -> PyTree:
             if isinstance(leaf, Family):
                 return leaf.astype(resolved)
-            return leaf.astype(resolved) if eqx.is_inexact_array(leaf) else leaf
+            if eqx.is_inexact_array(leaf):
+                return leaf.astype(resolved)
+            return leaf
 
         copy = jax.tree.unflatten(structure, [convert(leaf) for leaf in leaves])
         object.__setattr__(copy, "dtype", resolved)
         return copy
 
     def widened(self) -> "Family[InstanceT]":
-        """The same family in float64, made again from the user's own data; JAX must be in 64-bit mode."""
-        return self if self.dtype == np.float64 else self._made_again()
+        """Return the same family in float64, made again from the user's own data; JAX must be in 64-bit mode."""
+        if self.dtype == np.float64:
+            return self
+        return self._made_again()
 
     @abstractmethod
     def _made_again(self) -> "Family[InstanceT]":
-        """The same family in float64."""
+        """Return the same family in float64."""
 
     @property
     def equilibrated(self) -> bool:
@@ -156,11 +163,12 @@ class Family(eqx.Module, Generic[InstanceT]):
         return False
 
     def problem_hash(self) -> str:
-        """A SHA-256 of the problem: equal for families that differ in nothing but precision and equilibration."""
+        """Return a SHA-256 of the problem: equal for families that differ in nothing but precision and
+        equilibration."""
         return content_hash(type(self).__name__, *self.hashed())
 
     def content_hash(self) -> str:
-        """A SHA-256 of the family: equal exactly for families that are equal by value."""
+        """Return a SHA-256 of the family: equal exactly for families that are equal by value."""
         return content_hash(self.problem_hash(), str(self.dtype), self.equilibrated)
 
 
@@ -176,7 +184,9 @@ class NamedFamily(Family[InstanceT]):
 
     @override
     def single(self, parameter: Parameters) -> Parameters:
-        return [parameter] if isinstance(parameter, Mapping) else real_array("the parameter", parameter)[None]
+        if isinstance(parameter, Mapping):
+            return [parameter]
+        return real_array("the parameter", parameter)[None]
 
     @override
     def count(self, parameters: Parameters) -> int:
@@ -201,9 +211,9 @@ class NamedFamily(Family[InstanceT]):
     def merged(
         self, parameters: Parameters, base: Mapping[str, np.ndarray | None], parameter: Affine | None
     ) -> tuple[dict[str, np.ndarray], int]:
-        """The data of N instances by name: from the parameter map, or named arrays over base values."""
+        """Return the data of N instances by name: from the parameter map, or named arrays over base values."""
         if is_named(parameters):
-            named = _named(parameters, base)
+            named = _read_named(parameters, base)
         elif parameter is not None:
             named = parameter(np.asarray(parameters), base)
         else:
@@ -220,7 +230,7 @@ class NamedFamily(Family[InstanceT]):
 
 
 def resolve_dtype(dtype: DTypeLike) -> np.dtype:
-    """float32 or float64, refused where JAX would silently round it."""
+    """Return float32 or float64, refused where JAX would silently round it."""
     resolved: np.dtype = np.dtype(dtype)
     if resolved.name not in ("float32", "float64"):
         raise ValueError(f"dtype must be float32 or float64, got {resolved}")
@@ -233,16 +243,22 @@ def plain(parameter: Parameters) -> Parameters:
     if isinstance(parameter, dict):
         return {name: plain(value) for name, value in parameter.items()}
 
-    def numbers(p: object) -> bool:
-        return all(map(numbers, p)) if isinstance(p, list | tuple) else isinstance(p, int | float | np.number)
+    if isinstance(parameter, list | tuple) and _has_numbers_alone(parameter):
+        return np.asarray(parameter)
+    return parameter
 
-    return np.asarray(parameter) if isinstance(parameter, list | tuple) and numbers(parameter) else parameter
+
+def _has_numbers_alone(parameter: object) -> bool:
+    """Return whether lists, inside of each other, end in numbers everywhere."""
+    if isinstance(parameter, list | tuple):
+        return all(map(_has_numbers_alone, parameter))
+    return isinstance(parameter, int | float | np.number)
 
 
 def count_parameters(parameters: Parameters) -> int:
-    """N, the common leading length of all leaves."""
-    leaves = [np.asarray(a) for a in jax.tree.leaves(parameters)]
-    lengths = {a.shape[0] if a.ndim else None for a in leaves}
+    """Return N, the common leading length of all leaves."""
+    shapes = [np.shape(a) for a in jax.tree.leaves(parameters)]
+    lengths = {next(iter(shape), None) for shape in shapes}
     if len(lengths) != 1 or None in lengths:
         found = ", ".join(sorted(map(str, lengths)))
         raise ValueError(f"stacked parameters need one common leading axis of instances, got lengths {found}")
@@ -250,7 +266,7 @@ def count_parameters(parameters: Parameters) -> int:
 
 
 def checked(name: str, value: object, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
-    """`value` as float64 of that shape, without NaN and, unless allowed, without infinities.
+    """Return `value` as float64 of that shape, without NaN and, unless allowed, without infinities.
 
     A single vector is repeated for every instance.
     """
@@ -259,22 +275,26 @@ def checked(name: str, value: object, shape: tuple[int, ...], infinite: bool = F
         array = np.broadcast_to(array, shape)
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape[1:]} (or {shape} for {shape[0]} instances), got {array.shape}")
-    bad = np.isnan(array) if infinite else ~np.isfinite(array)
+    bad = ~np.isfinite(array)
+    advice = "; it must be finite"
+    if infinite:
+        bad = np.isnan(array)
+        advice = ""
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         at = f"instance {where[0]}, entry {', '.join(map(str, where[1:]))}"
-        raise ValueError(f"{name} is {array[where]} at {at}" + ("" if infinite else "; it must be finite"))
+        raise ValueError(f"{name} is {array[where]} at {at}{advice}")
     return array
 
 
 def is_named(parameters: Parameters) -> bool:
-    """Whether these are instances by their data, as a dict of arrays or a list of dicts."""
+    """Return whether these are instances by their data, as a dict of arrays or a list of dicts."""
     if isinstance(parameters, Mapping):
         return True
     return isinstance(parameters, Sequence) and len(parameters) > 0 and isinstance(parameters[0], Mapping)
 
 
-def _named(parameters: Parameters, base: Mapping[str, np.ndarray | None]) -> dict:
+def _read_named(parameters: Parameters, base: Mapping[str, np.ndarray | None]) -> dict:
     if not isinstance(parameters, Mapping):
         keys = set().union(*parameters)
         uneven = [k for k in keys if not all(k in p for p in parameters)]
@@ -358,7 +378,7 @@ def _is_definite(matrix: sp.csc_array) -> bool:
 
 
 def spectrum(name: str, matrix: sp.csr_array) -> np.ndarray:
-    """The eigenvalues in ascending order; indefinite (λmin < −1e-5·λmax) is refused."""
+    """Return the eigenvalues in ascending order; indefinite (λmin < −1e-5·λmax) is refused."""
     values = np.sort(matrix.diagonal()) if is_diagonal(matrix) else np.linalg.eigvalsh(matrix.toarray())
     if values.size and values[0] < -1e-5 * max(values[-1], 0.0):
         raise ValueError(
@@ -377,7 +397,7 @@ def check_linear(name: str, matrix: sp.csr_array, n: int) -> None:
 
 
 def optional_vector(name: str, value: ArrayLike | None, size: int, infinite: bool = False) -> np.ndarray | None:
-    """A base value: absent, or one checked vector."""
+    """Return a base value: absent, or one checked vector."""
     if value is None:
         return None
     return checked(name, value, (1, size), infinite)[0].copy()

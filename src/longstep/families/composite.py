@@ -59,7 +59,7 @@ class Composite(Family[InstanceT]):
         return self.smooth.units
 
     def step_unit(self, instances: InstanceT) -> "float | Float[Array, '*N']":
-        """What a step of one is on every instance."""
+        """Return what a step of one is on every instance."""
         return self.smooth.step_unit(instances)
 
     @property
@@ -70,7 +70,9 @@ class Composite(Family[InstanceT]):
     @property
     def lower_bound(self) -> float | None:
         """A bound below f + g for all instances, where f has one and g is known not to be negative."""
-        return None if isinstance(self.g, CustomProx) else self.smooth.lower_bound
+        if isinstance(self.g, CustomProx):
+            return None
+        return self.smooth.lower_bound
 
     @property
     def parameter(self) -> Affine | None:
@@ -106,7 +108,7 @@ class Composite(Family[InstanceT]):
         return self.smooth.decode(encoded)
 
     def with_smooth(self, smooth: Differentiable[InstanceT]) -> "Composite[InstanceT]":
-        """The same g beside another form of the smooth part."""
+        """Return the same g beside another form of the smooth part."""
         return eqx.tree_at(lambda f: f.smooth, self, smooth)
 
     @property
@@ -127,11 +129,11 @@ class Composite(Family[InstanceT]):
         return self.smooth.objective(instances, x) + self.g.value(x)
 
     def gradient(self, instances: InstanceT, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-        """∇f(z), of the smooth part."""
+        """Return ∇f(z), of the smooth part."""
         return self.smooth.gradient(instances, z)
 
     def gradient_at_zero(self, instances: InstanceT, like: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-        """∇f(0), of the smooth part; points of the instances say how many there are."""
+        """Return ∇f(0), of the smooth part; points of the instances say how many there are."""
         return self.smooth.gradient_at_zero(instances, like)
 
     @override
@@ -146,7 +148,7 @@ class Composite(Family[InstanceT]):
 
 
 def hashed_prox(g: Prox) -> tuple:
-    """What defines g."""
+    """Return what defines g."""
     if isinstance(g, CustomProx):
         return g.value_function, g.prox_function
     return tuple(np.asarray(leaf) for leaf in eqx.filter(vars(g), lambda v: v is not None).values())

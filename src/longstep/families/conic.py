@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
+from .._util.optional import map_given
 from ..cones.product import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
 from .affine import Affine, WorkingMap, working_map
@@ -94,7 +95,7 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
         return {"b": self.m, "c": self.n}
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
-        """The checked b (N, m) and c (N, n) of N parameters, in the user's units."""
+        """Return the checked b (N, m) and c (N, n) of N parameters, in the user's units."""
         named, count = self.merged(parameters, self.host.values, self.parameter)
         return {
             "b": checked("b", named["b"], (count, self.m)),
@@ -153,5 +154,5 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
 
     @override
     def hashed(self) -> tuple:
-        mapped = None if self.parameter is None else self.parameter.hashed()
+        mapped = map_given(Affine.hashed, self.parameter)
         return *self.host.hashed(), self.cones.hashed(), mapped

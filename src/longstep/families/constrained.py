@@ -53,7 +53,7 @@ class Host:
         self.layout = layout
 
     def hashed(self) -> tuple:
-        """What defines the problem."""
+        """Return what defines the problem."""
         return self.P, self.A, self.values
 
 
@@ -110,10 +110,10 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
 
     @abstractmethod
     def scale_traced(self, data: dict[str, Array]) -> Encoded:
-        """The data of one instance in equilibrated units, as `encode` has them; pure."""
+        """Return the data of one instance in equilibrated units, as `encode` has them; pure."""
 
     def maps(self, parameters: Parameters) -> bool:
-        """Whether these are parameter vectors that the device map takes."""
+        """Return whether these are parameter vectors that the device map takes."""
         return self.mapped is not None and not is_named(parameters)
 
 
@@ -138,9 +138,11 @@ def _estimate(P: sp.csr_array, A: sp.csr_array) -> float:
 
 
 def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array, sp.csr_array]:
-    """P and A as float64 CSR; bad shapes, NaN and indefinite P are refused."""
+    """Return P and A as float64 CSR; bad shapes, NaN and indefinite P are refused."""
     rows = to_csr(A)
-    square = sp.csr_array((rows.shape[1], rows.shape[1])) if P is None else to_csr(P)
+    square = sp.csr_array((rows.shape[1], rows.shape[1]))
+    if P is not None:
+        square = to_csr(P)
     check_square("P", square)
     check_linear("A", rows, square.shape[0])
     n = square.shape[0]

@@ -90,8 +90,8 @@ class EliminatedQP(QP):
             setattr(self, name, getattr(family, name))
         self.elimination = _eliminate(family)
         self.reduced = _reduce(self)
-        self.low = _common(self, "l")
-        self.high = _common(self, "u")
+        self.low = _find_common(self, "l")
+        self.high = _find_common(self, "u")
 
     @override
     def decode(self, encoded: Encoded) -> EliminatedInstance:
@@ -125,7 +125,7 @@ class EliminatedQP(QP):
         return Placed(offset - e.N.mv(origin), jnp.zeros_like(cost), level - e.A.mv(origin), origin)
 
     def bounds(self, instance: EliminatedInstance) -> tuple[Float[Array, "i *one"], Float[Array, "i *two"]]:
-        """The bounds of the inequalities, shaped to broadcast against their values."""
+        """Return the bounds of the inequalities, shaped to broadcast against their values."""
         low = instance.low
         high = instance.high
         if low is None:
@@ -156,12 +156,14 @@ class Placed(NamedTuple, Generic[ArrayT]):
 
 
 def eliminated(family: QP) -> EliminatedQP:
-    """The family without its equalities."""
-    return family if isinstance(family, EliminatedQP) else EliminatedQP(family)
+    """Return the family without its equalities."""
+    if isinstance(family, EliminatedQP):
+        return family
+    return EliminatedQP(family)
 
 
 def solutions(E: Float[np.ndarray, "e n"]) -> tuple[Float[np.ndarray, "n v"], Float[np.ndarray, "n e"]]:
-    """N and Y of equality rows E: an orthonormal basis of their null space, and their pseudo-inverse."""
+    """Return N and Y of equality rows E: an orthonormal basis of their null space, and their pseudo-inverse."""
     if not E.shape[0]:
         return np.eye(E.shape[1]), np.zeros((E.shape[1], 0))
     left, sizes, right = np.linalg.svd(E, full_matrices=True)
@@ -189,11 +191,12 @@ def _eliminate(family: QP) -> Elimination:
     E = A[equalities]
     C = A[others]
     N, Y = solutions(E)
-    apart = None if N.shape[1] + equalities.size == P.shape[0] else make_matrix(np.eye(equalities.size) - E @ Y, dtype)
+    apart = None
+    if N.shape[1] + equalities.size != P.shape[0]:
+        apart = make_matrix(np.eye(equalities.size) - E @ Y, dtype)
     reduced = N.T @ P @ N
     reduced = (reduced + reduced.T) / 2
     ridge = small_ridge(reduced, C @ N)
-    inverse = _invert_well(reduced, dtype)
     return Elimination(
         E=make_matrix(E, dtype),
         N=make_matrix(N, dtype),
@@ -205,7 +208,7 @@ def _eliminate(family: QP) -> Elimination:
         apart=apart,
         equalities=jnp.asarray(equalities),
         others=jnp.asarray(others),
-        inverse=None if inverse is None else make_matrix(inverse, dtype),
+        inverse=_invert_well(reduced, dtype),
         order=jnp.asarray(np.argsort(np.concatenate([equalities, others]))),
         ridge=jnp.asarray(ridge, dtype),
         seen=ridge == 0.0,
@@ -213,13 +216,13 @@ def _eliminate(family: QP) -> Elimination:
     )
 
 
-def _invert_well(R: Float[np.ndarray, "v v"], dtype: np.dtype) -> Float[np.ndarray, "v v"] | None:
+def _invert_well(R: Float[np.ndarray, "v v"], dtype: np.dtype) -> Matrix | None:
     """Return the inverse of a well-conditioned matrix, None for others."""
     values = np.linalg.eigvalsh(R)
     if values.size == 0 or values[0] <= float(np.finfo(dtype).eps) ** _WELL * values[-1]:
         return None
     inverse = np.linalg.inv(R)
-    return (inverse + inverse.T) / 2
+    return make_matrix((inverse + inverse.T) / 2, dtype)
 
 
 def _reduce(family: EliminatedQP) -> WorkingMap | None:
@@ -235,8 +238,8 @@ def _reduce(family: EliminatedQP) -> WorkingMap | None:
     direct = size * (family.n + 2 * free + e.others.size)
     if direct > e.equalities.size * (family.n + free + e.others.size) + family.n * free:
         return None
-    q, q_moves = _working(family, "q", np.arange(family.n))
-    b, b_moves = _working(family, "l", np.asarray(e.equalities))
+    q, q_moves = _extract_affine(family, "q", np.arange(family.n))
+    b, b_moves = _extract_affine(family, "l", np.asarray(e.equalities))
     offsets = _place_exactly(e, q[:, None], b[:, None])
     moves = _place_exactly(e, q_moves, b_moves)
     return WorkingMap(
@@ -245,7 +248,7 @@ def _reduce(family: EliminatedQP) -> WorkingMap | None:
     )
 
 
-def _working(
+def _extract_affine(
     family: QP, name: str, rows: Int[np.ndarray, " rows"]
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, "rows size"]]:
     """Return some of q or l in equilibrated units as base values, and what each entry of the parameter adds."""
@@ -259,7 +262,9 @@ def _working(
         kept = family.host.kinds.bounded[rows]
         scale = e
     base = family.host.values[name]
-    values = np.zeros(rows.size) if base is None else base[kept]
+    values = np.zeros(rows.size)
+    if base is not None:
+        values = base[kept]
     moves = np.zeros((rows.size, parameter.size))
     if name in parameter.matrices:
         moves = parameter.matrices[name][kept].toarray()
@@ -276,10 +281,12 @@ def _place_exactly(e: Elimination, q: Float[np.ndarray, "n k"], b: Float[np.ndar
     return Placed(Y @ b - N @ origin, np.zeros_like(cost), level_of @ b - A @ origin, origin)
 
 
-def _common(family: QP, name: str) -> Float[Array, " i"] | None:
+def _find_common(family: QP, name: str) -> Float[Array, " i"] | None:
     """Return the bounds of the inequalities, `l` or `u`, that all parameters have in common, if there are such."""
     if family.mapped is None:
         return None
     others = np.flatnonzero(~np.asarray(family.equality))
-    values, moves = _working(family, name, others)
-    return None if moves.any() else jnp.asarray(values, family.dtype)
+    values, moves = _extract_affine(family, name, others)
+    if moves.any():
+        return None
+    return jnp.asarray(values, family.dtype)

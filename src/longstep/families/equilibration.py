@@ -27,7 +27,7 @@ class Scaling(eqx.Module):
         return Scaling(jnp.ones(n, dtype), jnp.ones(m, dtype), jnp.ones((), dtype))
 
 
-def _limit(norms: np.ndarray | float) -> np.ndarray:
+def _clip_norms(norms: np.ndarray | float) -> np.ndarray:
     """Norms fit to divide by: empty rows and columns stay as they are, extreme ones are cut."""
     return np.minimum(np.where(norms < _SMALLEST, 1.0, norms), _LARGEST)
 
@@ -49,8 +49,11 @@ def ruiz(
     d = np.ones(n)
     e = np.ones(m)
     c = 1.0
-    P, A = (_take_magnitudes(M) for M in (P, A))
-    q = None if cost is None else np.abs(cost).astype(float)
+    P = _take_magnitudes(P)
+    A = _take_magnitudes(A)
+    q = None
+    if cost is not None:
+        q = np.abs(cost).astype(float)
     for _ in range(iterations):
         column = np.maximum(_column_max(P), _column_max(A))
         row = _column_max(A.T)
@@ -58,16 +61,16 @@ def ruiz(
             shared = np.zeros(int(blocks.max()) + 1)
             np.maximum.at(shared, blocks, row)
             row = shared[blocks]
-        step_d = 1 / np.sqrt(_limit(column))
-        step_e = 1 / np.sqrt(_limit(row))
+        step_d = 1 / np.sqrt(_clip_norms(column))
+        step_e = 1 / np.sqrt(_clip_norms(row))
         P = _scale(P, step_d, step_d)
         A = _scale(A, step_e, step_d)
         d = d * step_d
         e = e * step_e
         if q is not None:
             q = q * step_d
-            sizes = np.array([_column_max(P).mean(), _limit(np.array(q.max(initial=0.0)))])
-            step_c = 1 / float(_limit(sizes.max()))
+            sizes = np.array([_column_max(P).mean(), _clip_norms(np.array(q.max(initial=0.0)))])
+            step_c = 1 / float(_clip_norms(sizes.max()))
             P = P * step_c
             q = q * step_c
             c = c * step_c
@@ -142,7 +145,7 @@ class Equilibrated:
         self.A = to_csr(E @ A @ D)
 
     def matrices(self, dtype: np.dtype, rows: np.ndarray, free: np.ndarray | None = None) -> Matrices:
-        """The working matrices, with some rows of A, and the others, which are `free`, apart."""
+        """Return the working matrices, with some rows of A, and the others, which are `free`, apart."""
         A = sp.csr_array(self.A[rows])
         F = None
         if free is not None and free.size:
@@ -159,14 +162,14 @@ class Equilibrated:
             A=make(A, dtype),
             free=square,
             scaling=Scaling(jnp.asarray(self.d, dtype), jnp.asarray(self.e[rows], dtype), jnp.asarray(self.c, dtype)),
-            size_P=jnp.asarray(_size(self.given_P), dtype),
-            size_A=jnp.asarray(_size(self.given_A), dtype),
+            size_P=jnp.asarray(_measure_largest(self.given_P), dtype),
+            size_A=jnp.asarray(_measure_largest(self.given_A), dtype),
             n=self.P.shape[0],
             m=A.shape[0],
             structure=structure,
         )
 
 
-def _size(M: sp.csr_array) -> float:
-    """The largest entry, and at most one: large entries must not make a certificate easier to pass."""
+def _measure_largest(M: sp.csr_array) -> float:
+    """Return the largest entry, and at most one: large entries must not make a certificate easier to pass."""
     return min(1.0, float(np.max(np.abs(M.data), initial=0.0)))

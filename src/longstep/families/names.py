@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Real
 from numpy.typing import ArrayLike
 
 from .._util.nearest import suggest
+from .._util.optional import map_given
 from .._util.storage import JsonObject
 from ..linalg.real import real_array
 
@@ -65,12 +66,14 @@ class Block:
         return [f"{self.name}[{','.join(str(i) for i in index)}]" for index in indices]
 
     def gather(self, vectors: Float[np.ndarray, "*N n"]) -> Float[np.ndarray, "..."]:
-        """The array, or a stack of them, out of a vector or a stack of them."""
+        """Return the array, or a stack of them, out of a vector or a stack of them."""
         values = vectors[..., np.maximum(self.place, 0)]
-        return values if (self.place >= 0).all() else np.where(self.place >= 0, values, 0.0)
+        if (self.place >= 0).all():
+            return values
+        return np.where(self.place >= 0, values, 0.0)
 
     def flatten(self, values: Float[np.ndarray, "N *shape"]) -> Float[np.ndarray, "N entries"]:
-        """The entries that the vector holds."""
+        """Return the entries that the vector holds."""
         return values.reshape(len(values), self.place.size)[:, self.first]
 
     def check(self, values: Float[np.ndarray, "N *shape"]) -> None:
@@ -80,7 +83,9 @@ class Block:
             raise ValueError(f"{self._where(bad)} is {values[bad][0]}; it must be finite")
         size = 1.0 + np.abs(values).max(initial=0.0)
         if self.first.size < self.place.size and (odd := self._odd(values, _TOLERANCE * size)).any():
-            kind = "symmetric" if (self.place >= 0).all() else "zero outside its pattern (diagonal or sparse)"
+            kind = "symmetric"
+            if (self.place < 0).any():
+                kind = "zero outside its pattern (diagonal or sparse)"
             raise ValueError(f"{self._where(odd)} does not fit: {self.name!r} must be {kind}")
         for bound, sign, words in ((self.lower, -1, "less"), (self.upper, 1, "more")):
             if bound is not None and (outside := sign * (values - bound) > _TOLERANCE * size).any():
@@ -89,7 +94,9 @@ class Block:
         if self.definite:
             least = np.linalg.eigvalsh(self.definite * values)[:, 0]
             if (least < -_TOLERANCE * size).any():
-                sign = "positive" if self.definite > 0 else "negative"
+                sign = "negative"
+                if self.definite > 0:
+                    sign = "positive"
                 where = f"{self.name!r} of instance {int(np.argmin(least))}"
                 raise ValueError(
                     f"{where} must be {sign} semidefinite; an eigenvalue is {self.definite * least.min():g}"
@@ -103,8 +110,9 @@ class Block:
 
     def _where(self, mask: np.ndarray) -> str:
         instance, *entry = (int(i) for i in np.argwhere(mask)[0])
-        at = f"[{', '.join(map(str, entry))}]" if entry else ""
-        return f"{self.name}{at} of instance {instance}"
+        if not entry:
+            return f"{self.name} of instance {instance}"
+        return f"{self.name}[{', '.join(map(str, entry))}] of instance {instance}"
 
 
 class Solved(Protocol):
@@ -141,7 +149,9 @@ class Layout:
         self.size = sum(block.first.size for block in parameters)
         self.sign = int(sign)
         self.constant = float(constant)
-        self.offset = np.zeros(self.size) if offset is None else np.asarray(offset, np.float64)
+        self.offset = np.zeros(self.size)
+        if offset is not None:
+            self.offset = np.asarray(offset, np.float64)
         if self.offset.shape != (self.size,):
             raise ValueError(f"offset must have {self.size} entries, one for each of x, got shape {self.offset.shape}")
 
@@ -156,7 +166,7 @@ class Layout:
         Values without that axis are repeated for every instance.
         """
         self.check_names(named)
-        values = {name: _array(name, named[name]) for name in self.parameters}
+        values = {name: _read_array(name, named[name]) for name in self.parameters}
         counts = {}
         for name, block in self.parameters.items():
             extra = values[name].ndim - len(block.shape)
@@ -173,11 +183,15 @@ class Layout:
         count = next(iter(counts.values()), 1)
         parts = []
         for name, block in self.parameters.items():
-            stacked = values[name] if name in counts else values[name][None]
+            stacked = values[name]
+            if name not in counts:
+                stacked = stacked[None]
             block.check(stacked)
             parts.append(np.broadcast_to(block.flatten(stacked), (count, block.first.size)))
         x = np.concatenate(parts, axis=1)
-        return x if counts else x[0]
+        if not counts:
+            return x[0]
+        return x
 
     def check_names(self, named: Mapping[str, object]) -> None:
         """Refuse names that are no parameters, with what they are like, and parameters without a value."""
@@ -192,14 +206,15 @@ class Layout:
             raise ValueError(f"{', '.join(map(repr, missing))} has no value; {whole}")
 
     def one(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, " size"]:
-        """The parameter of one instance; refused where values have an axis of instances."""
+        """Return the parameter of one instance; refused where values have an axis of instances."""
         x = self.stack(named)
         if x.ndim > 1:
             raise ValueError(f"these are the values of {len(x)} instances, where those of one are expected")
         return x
 
     def many(self, named: Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]) -> Float[np.ndarray, "N size"]:
-        """The parameters of a batch: named arrays with an axis of instances, or a sequence of instances by name."""
+        """Return the parameters of a batch: named arrays with an axis of instances, or a sequence of instances by
+        name."""
         if isinstance(named, Mapping):
             x = self.stack(named)
             if x.ndim == 1:
@@ -208,16 +223,18 @@ class Layout:
         return np.stack([self.one(each) for each in named])
 
     def split(self, x: Real[np.ndarray, "*N size"]) -> dict[str, np.ndarray]:
-        """The inverse of `stack`."""
+        """Return the inverse of `stack`."""
         return {name: block.gather(self._checked(x)) for name, block in self.parameters.items()}
 
     def unpack(self, solution: Solved, index: int | None = None) -> dict[str, np.ndarray]:
-        """The values of the variables by name, in their own shapes, with a leading axis for a batch.
+        """Return the values of the variables by name, in their own shapes, with a leading axis for a batch.
 
         `index` picks one instance of a batch. Entries that leave a bound the variable was declared with (nonneg, …)
         by the solver's tolerance are put on it, as CVXPY does.
         """
-        x = np.asarray(solution.x if index is None else solution.x[index])
+        x = np.asarray(solution.x)
+        if index is not None:
+            x = x[index]
         values = {name: block.gather(x) for name, block in self.variables.items()}
         for name, block in self.variables.items():
             if block.lower is not None or block.upper is not None:
@@ -225,22 +242,25 @@ class Layout:
         return values
 
     def objective(self, value: np.ndarray, x: Float[np.ndarray, "N size"]) -> np.ndarray:
-        """The user's objective of instances with parameters x, from the family's ½x'Px + q'x; () for one instance."""
-        shift = self.constant + (self._checked(x) @ self.offset if self.offset.any() else np.zeros(len(x)))
+        """Return the user's objective of instances with parameters x, from the family's ½x'Px + q'x; () for one
+        instance."""
+        shift = np.full(len(x), self.constant)
+        if self.offset.any():
+            shift = self.constant + self._checked(x) @ self.offset
         return np.asarray(self.sign * (value + shift.reshape(np.shape(value)))).astype(value.dtype)
 
     def to_json(self) -> JsonObject:
-        """All of it as plain data."""
+        """Return all of it as plain data."""
         kinds = {"parameters": self.parameters, "variables": self.variables}
-        blocks = {kind: [_fields(block) for block in each.values()] for kind, each in kinds.items()}
+        blocks = {kind: [_list_fields(block) for block in each.values()] for kind, each in kinds.items()}
         rest = {"sign": self.sign, "constant": self.constant, "offset": self.offset.tolist()}
         return {**blocks, **rest}
 
     @staticmethod
     def from_json(document: JsonObject) -> "Layout":
-        """The inverse of `to_json`."""
+        """Return the inverse of `to_json`."""
         fields = dict(document)
-        blocks = [[_block(each) for each in fields.pop(kind)] for kind in ("parameters", "variables")]
+        blocks = [[_read_block(each) for each in fields.pop(kind)] for kind in ("parameters", "variables")]
         return Layout(*blocks, **fields)
 
     def _checked(self, x: object) -> np.ndarray:
@@ -255,21 +275,32 @@ def check_layout(layout: Layout | None, n: int, parameter: "Affine | None") -> N
     if layout is None:
         return
     if parameter is None or parameter.size != layout.size:
-        found = "has no parameter map" if parameter is None else f"maps vectors of {parameter.size} entries"
+        found = "has no parameter map"
+        if parameter is not None:
+            found = f"maps vectors of {parameter.size} entries"
         raise ValueError(f"the layout names {layout.size} entries of the parameter, but the family {found}")
     last = max((int(block.place.max(initial=-1)) for block in layout.variables.values()), default=-1)
     if last >= n:
         raise ValueError(f"the layout places a variable at entry {last} of points that have {n} entries")
 
 
-def _array(name: str, value: Any) -> np.ndarray:
-    return real_array(f"the value of {name!r}", value.toarray() if sp.issparse(value) else value)
+def _read_array(name: str, value: Any) -> np.ndarray:
+    if sp.issparse(value):
+        value = value.toarray()
+    return real_array(f"the value of {name!r}", value)
 
 
-def _fields(block: Block) -> dict:
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in dataclasses.asdict(block).items()}
+def _list_fields(block: Block) -> dict:
+    return {
+        "name": block.name,
+        "place": block.place.tolist(),
+        "lower": map_given(np.ndarray.tolist, block.lower),
+        "upper": map_given(np.ndarray.tolist, block.upper),
+        "definite": block.definite,
+    }
 
 
-def _block(fields: dict) -> Block:
-    bounds = {key: None if fields[key] is None else np.asarray(fields[key], np.float64) for key in ("lower", "upper")}
-    return Block(fields["name"], np.asarray(fields["place"], int), **bounds, definite=fields["definite"])
+def _read_block(fields: dict) -> Block:
+    read = functools.partial(np.asarray, dtype=np.float64)
+    lower, upper = (map_given(read, fields[key]) for key in ("lower", "upper"))
+    return Block(fields["name"], np.asarray(fields["place"], int), lower, upper, fields["definite"])

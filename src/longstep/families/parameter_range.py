@@ -31,7 +31,7 @@ class Seen:
     @staticmethod
     def of(encoded: Encoded) -> "Seen":
         """From encoded parameters, instances on the last axis."""
-        values = _rows(encoded)
+        values = _stack_rows(encoded)
         size, count = values.shape
         ordered = np.sort(values, axis=1)
         low = ordered[:, 0]
@@ -49,7 +49,7 @@ class Seen:
 
     @staticmethod
     def of_box(low: np.ndarray, high: np.ndarray, margin: float) -> "Seen":
-        """A box whose corners each lie so many widths outside the rest: what longstep 0.1 kept of training."""
+        """Return a box whose corners each lie so many widths outside the rest: what longstep 0.1 kept of training."""
         with np.errstate(invalid="ignore"):
             inset = np.where(high == low, 0.0, (high - low) * margin / (1 + margin))
         return Seen(low, low + inset, high - inset, high, 0)
@@ -62,34 +62,34 @@ class Seen:
         return 1e-6 * (width + np.abs(np.where(np.isfinite(self.low), self.low, 0.0))) + 1e-12
 
     def outside(self, encoded: Encoded) -> Bool[np.ndarray, "*N"]:
-        """Which of the encoded parameters lie outside."""
-        x = _rows(encoded)
+        """Return which of the encoded parameters lie outside."""
+        x = _stack_rows(encoded)
         column = (slice(None),) + (None,) * (x.ndim - 1)
         low, second, before, high = (a[column] for a in (self.low, self.second, self.before, self.high))
         with np.errstate(invalid="ignore", divide="ignore"):
             distance = np.maximum(low - x, x - high)
             beyond = distance > self.rounding[column]
-            own = _in_widths(beyond, distance, high - low)
+            own = _measure_in_widths(beyond, distance, high - low)
             # The least and the greatest of the N, where x is not beyond them, seen from all others with x among these.
             lower = np.minimum(second, x)
             upper = np.maximum(before, x)
-            below = _in_widths(x >= low, lower - low, np.maximum(high, x) - lower)
-            above = _in_widths(x <= high, high - upper, upper - np.minimum(low, x))
+            below = _measure_in_widths(x >= low, lower - low, np.maximum(high, x) - lower)
+            above = _measure_in_widths(x <= high, high - upper, upper - np.minimum(low, x))
             others = np.max(np.maximum(below, above), axis=0, initial=0.0)
         differing = np.sum(beyond & (high == low), axis=0)
         return np.asarray((np.max(own, axis=0, initial=0.0) > others + 1e-6) | (differing > self.lone))
 
 
-def _in_widths(where: np.ndarray, distance: np.ndarray, width: np.ndarray) -> np.ndarray:
-    """distance/width, and 0 where there is no width (or, with infinite bounds, no number)."""
+def _measure_in_widths(where: np.ndarray, distance: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """Return distance/width, and 0 where there is no width (or, with infinite bounds, no number)."""
     return np.nan_to_num(np.where(where & (width > 0), distance / width, 0.0))
 
 
-def _rows(encoded: Encoded) -> Float[np.ndarray, "size *N"]:
-    """All numbers of encoded parameters as rows."""
+def _stack_rows(encoded: Encoded) -> Float[np.ndarray, "size *N"]:
+    """Return all numbers of encoded parameters as rows."""
     if isinstance(encoded, np.ndarray) and encoded.ndim <= 2:
         return encoded
     if (rows := getattr(encoded, "rows", None)) is not None:
         return rows()
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(encoded)]
-    return np.concatenate([leaf.reshape(-1, *leaf.shape[-1:]) if leaf.ndim > 1 else leaf for leaf in leaves])
+    return np.concatenate([leaf.reshape(-1, *leaf.shape[1:][-1:]) for leaf in leaves])

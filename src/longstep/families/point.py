@@ -6,6 +6,8 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._util.optional import map_given
+
 
 class Point(eqx.Module):
     """A primal-dual point in the user's units: a start, a reference optimum or a result.
@@ -19,9 +21,9 @@ class Point(eqx.Module):
 
     @staticmethod
     def of(source: Any) -> "Point":
-        """The x, y and s of a Solution, of Optima or of another point."""
+        """Return the x, y and s of a Solution, of Optima or of another point."""
         return Point(source.x, source.y, source.s)
 
     def map(self, function: Callable[[Array], Any]) -> "Point":
-        """The point with a function applied to x, and to y and s where they are there."""
-        return Point(function(self.x), *(None if part is None else function(part) for part in (self.y, self.s)))
+        """Return the point with a function applied to x, and to y and s where they are there."""
+        return Point(function(self.x), map_given(function, self.y), map_given(function, self.s))

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
+from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, along, inner, make_matrix
 from .affine import Affine, WorkingMap, working_map
 from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vector, resolve_dtype
@@ -38,15 +39,22 @@ class RowKinds:
         l = values["l"]
         u = values["u"]
         known = l is not None and u is not None
-        equality = _mask("equalities", equalities, m)
+        same = np.zeros(m, bool)
+        unbounded = np.zeros(m, bool)
+        one_sided = np.zeros(m, bool)
+        if l is not None and u is not None:
+            same = l == u
+            unbounded = (l == -np.inf) & (u == np.inf)
+            one_sided = (l == -np.inf) | (u == np.inf)
+        equality = _read_mask("equalities", equalities, m)
         if equality is None:
-            equality = (l == u) if known else np.zeros(m, bool)
+            equality = same
             if parameter is not None:
                 equality = equality & parameter.same_rows("l", "u", m)
         self.equality: np.ndarray = equality
-        is_free = _mask("free", free, m)
+        is_free = _read_mask("free", free, m)
         if is_free is None:
-            is_free = (l == -np.inf) & (u == np.inf) if known else np.zeros(m, bool)
+            is_free = unbounded
         self.is_free: np.ndarray = is_free
         if (self.equality & self.is_free).any():
             raise ValueError(f"row {np.flatnonzero(self.equality & self.is_free)[0]} cannot be free and an equality")
@@ -55,7 +63,6 @@ class RowKinds:
         self.order = np.argsort(np.concatenate([self.bounded, self.free]))
         # Rows whose bounds move alike keep their distance, and a single bound cannot cross: only the others need a look
         # at every parameter.
-        one_sided = (l == -np.inf) | (u == np.inf) if known else np.zeros(m, bool)
         self.can_cross = parameter is not None and not (known and (parameter.same_rows("l", "u", m) | one_sided).all())
 
 
@@ -122,8 +129,8 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
         self.m = rows.shape[0]
         values = {
             "q": optional_vector("q", q, self.n),
-            "l": _optional_bound("l", l, self.m),
-            "u": _optional_bound("u", u, self.m),
+            "l": _read_bound("l", l, self.m),
+            "u": _read_bound("u", u, self.m),
         }
         if parameter is not None:
             parameter.check(self.sizes)
@@ -135,7 +142,9 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
             self._check_bounds(values["l"][None], values["u"][None])
         self.equality = jnp.asarray(np.asarray(kinds.equality)[kinds.bounded])
 
-        cost = values["q"] if values["q"] is not None else np.zeros(self.n)
+        cost = values["q"]
+        if cost is None:
+            cost = np.zeros(self.n)
         scaled = Equilibrated(square, rows, np.arange(self.m), cost, equilibrate=self.host.equilibrate)
         self.matrices = scaled.matrices(self.dtype, kinds.bounded, kinds.free)
         self.free_A = make_matrix(self.host.A[kinds.free], self.dtype)
@@ -153,11 +162,11 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
         return {"q": self.n, "l": self.m, "u": self.m}
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
-        """The checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
+        """Return the checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
         named, count = self.merged(parameters, self.host.values, self.parameter)
         q = checked("q", named["q"], (count, self.n))
-        l = _bound(checked("l", named["l"], (count, self.m), infinite=True))
-        u = _bound(checked("u", named["u"], (count, self.m), infinite=True))
+        l = _cut_infinite(checked("l", named["l"], (count, self.m), infinite=True))
+        u = _cut_infinite(checked("u", named["u"], (count, self.m), infinite=True))
         self._check_bounds(l, u)
         return {"q": q, "l": l, "u": u}
 
@@ -242,20 +251,19 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
 
     @override
     def hashed(self) -> tuple:
-        mapped = None if self.parameter is None else self.parameter.hashed()
+        mapped = map_given(Affine.hashed, self.parameter)
         return *self.host.hashed(), self.host.kinds.equality, self.host.kinds.is_free, mapped
 
 
-def _optional_bound(name: str, value: ArrayLike | None, m: int) -> np.ndarray | None:
-    vector = optional_vector(name, value, m, infinite=True)
-    return None if vector is None else _bound(vector)
+def _read_bound(name: str, value: ArrayLike | None, m: int) -> np.ndarray | None:
+    return map_given(_cut_infinite, optional_vector(name, value, m, infinite=True))
 
 
-def _bound(value: np.ndarray) -> np.ndarray:
+def _cut_infinite(value: np.ndarray) -> np.ndarray:
     return np.where(value >= INFINITY, np.inf, np.where(value <= -INFINITY, -np.inf, value))
 
 
-def _mask(name: str, rows: ArrayLike | None, m: int) -> np.ndarray | None:
+def _read_mask(name: str, rows: ArrayLike | None, m: int) -> np.ndarray | None:
     if rows is None:
         return None
     chosen = np.asarray(rows)
@@ -263,6 +271,9 @@ def _mask(name: str, rows: ArrayLike | None, m: int) -> np.ndarray | None:
         raise ValueError(f"{name} as a mask must have {m} entries, got shape {chosen.shape}")
     if chosen.dtype != bool and chosen.size and (chosen.min() < -m or chosen.max() >= m):
         raise ValueError(f"{name} names a row outside 0…{m - 1}")
+    if chosen.dtype != bool:
+        # An empty list is of floats.
+        chosen = chosen.astype(int)
     mask = np.zeros(m, bool)
-    mask[chosen if chosen.dtype == bool else chosen.astype(int)] = True
+    mask[chosen] = True
     return mask

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
+from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, is_diagonal, make_matrix, to_csr
 from ..linalg.real import plain_array, real_number
 from .affine import Affine, WorkingMap, working_map
@@ -46,10 +47,10 @@ class Differentiable(Family[InstanceT]):
 
     @abstractmethod
     def gradient(self, instances: InstanceT, z: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-        """∇f(z), column by column."""
+        """Return ∇f(z), column by column."""
 
     def gradient_at_zero(self, instances: InstanceT, like: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-        """∇f(0), which sets the scale of residuals; points of the instances say how many there are."""
+        """Return ∇f(0), which sets the scale of residuals; points of the instances say how many there are."""
         # Zeros that a compiler does not know to be zero: of products with constants, the largest entries of the columns
         # have come out as whatever was in memory (jaxlib 0.10.2 on a CPU, from 20 unknowns and 200 instances on).
         return self.gradient(instances, jnp.where(jnp.abs(like) < 0, like, 0.0))
@@ -60,7 +61,7 @@ class Differentiable(Family[InstanceT]):
         return "family"
 
     def step_unit(self, instances: InstanceT) -> "float | Float[Array, '*N']":
-        """What a step of one is on every instance: 1 in the family's units, L/Lₓ where instances have an Lₓ."""
+        """Return what a step of one is on every instance: 1 in the family's units, L/Lₓ where instances have an Lₓ."""
         return 1.0
 
 
@@ -72,9 +73,11 @@ class SmoothInstance(eqx.Module):
     lipschitz: Float[Array, "*N"] | None = None
 
     def rows(self) -> Float[np.ndarray, "size *N"]:
-        """All numbers, instances (if stacked) on the last axis."""
+        """Return all numbers, instances (if stacked) on the last axis."""
         leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(self.x)]
-        return np.concatenate([leaf.reshape(len(leaf), -1).T if self.stacked else leaf.ravel() for leaf in leaves])
+        if not self.stacked:
+            return np.concatenate([leaf.ravel() for leaf in leaves])
+        return np.concatenate([leaf.reshape(len(leaf), -1).T for leaf in leaves])
 
 
 class Smooth(Differentiable[SmoothInstance]):
@@ -124,10 +127,12 @@ class Smooth(Differentiable[SmoothInstance]):
         self.lipschitz_of = lipschitz_of
         self.function = objective
         self.gradient_given = gradient
-        self.gradient_function = jax.grad(objective) if gradient is None else gradient
+        if gradient is None:
+            gradient = jax.grad(objective)
+        self.gradient_function = gradient
         self.lipschitz = real_number("lipschitz", lipschitz)
         self.strong_convexity = real_number("strong_convexity", strong_convexity)
-        self.lower_bound = None if lower_bound is None else real_number("lower_bound", lower_bound)
+        self.lower_bound = map_given(lambda bound: real_number("lower_bound", bound), lower_bound)
         if not 0 < self.lipschitz < np.inf:
             raise ValueError(f"lipschitz must be positive and finite, got {lipschitz}")
         if not 0 <= self.strong_convexity <= self.lipschitz:
@@ -135,7 +140,7 @@ class Smooth(Differentiable[SmoothInstance]):
 
     @override
     def encode(self, parameters: Parameters) -> SmoothInstance:
-        """The parameters themselves, as arrays of the family's precision; instances stay on the leading axis."""
+        """Return the parameters themselves, as arrays of the family's precision; instances stay on the leading axis."""
         parameters = plain(parameters)
         count_parameters(parameters)
 
@@ -152,7 +157,9 @@ class Smooth(Differentiable[SmoothInstance]):
     def trace(self, parameter: Parameters) -> SmoothInstance:
         def convert(leaf: Array) -> Array:
             array = jnp.asarray(leaf)
-            return array.astype(self.dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+            if not jnp.issubdtype(array.dtype, jnp.floating):
+                return array
+            return array.astype(self.dtype)
 
         return SmoothInstance(jax.tree.map(convert, plain(parameter)), stacked=False)
 
@@ -170,20 +177,26 @@ class Smooth(Differentiable[SmoothInstance]):
 
     @override
     def decode(self, encoded: SmoothInstance) -> SmoothInstance:
-        """The parameters, with Lₓ of every instance where it has one."""
+        """Return the parameters, with Lₓ of every instance where it has one."""
         if self.lipschitz_of is None:
             return encoded
-        bound = jax.vmap(self.lipschitz_of) if encoded.stacked else self.lipschitz_of
+        bound = self.lipschitz_of
+        if encoded.stacked:
+            bound = jax.vmap(bound)
         return SmoothInstance(encoded.x, encoded.stacked, jnp.asarray(bound(encoded.x), self.dtype))
 
     @property
     @override
     def units(self) -> Literal["family", "instance"]:
-        return "family" if self.lipschitz_of is None else "instance"
+        if self.lipschitz_of is None:
+            return "family"
+        return "instance"
 
     @override
     def step_unit(self, instances: SmoothInstance) -> "float | Float[Array, '*N']":
-        return 1.0 if instances.lipschitz is None else self.lipschitz / instances.lipschitz
+        if instances.lipschitz is None:
+            return 1.0
+        return self.lipschitz / instances.lipschitz
 
     @property
     @override
@@ -198,15 +211,17 @@ class Smooth(Differentiable[SmoothInstance]):
 
     @override
     def batch(self, instances: SmoothInstance) -> tuple[int, ...]:
-        return jax.tree.leaves(instances.x)[0].shape[:1] if instances.stacked else ()
+        if not instances.stacked:
+            return ()
+        return jax.tree.leaves(instances.x)[0].shape[:1]
 
     @override
     def objective(self, instances: SmoothInstance, x: Array) -> Array:
-        return _columnwise(self.function, x, instances, 0)
+        return _apply_columnwise(self.function, x, instances, 0)
 
     @override
     def gradient(self, instances: SmoothInstance, z: Array) -> Array:
-        return _columnwise(self.gradient_function, z, instances, -1)
+        return _apply_columnwise(self.gradient_function, z, instances, -1)
 
     @override
     def _made_again(self) -> "Smooth":
@@ -216,11 +231,13 @@ class Smooth(Differentiable[SmoothInstance]):
 
     @override
     def hashed(self) -> tuple:
-        own = () if self.lipschitz_of is None else (self.lipschitz_of,)
+        own = ()
+        if self.lipschitz_of is not None:
+            own = (self.lipschitz_of,)
         return self.function, self.gradient_given, self.lipschitz, self.strong_convexity, self.lower_bound, self.n, *own
 
 
-def _columnwise(function: Callable, z: Array, instances: SmoothInstance, out_axis: int) -> Array:
+def _apply_columnwise(function: Callable, z: Array, instances: SmoothInstance, out_axis: int) -> Array:
     if z.ndim == 1:
         return function(z, instances.x)
     return jax.vmap(function, in_axes=(-1, 0), out_axes=out_axis)(z, instances.x)
@@ -275,8 +292,10 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         self.lipschitz = float(eigenvalues[-1])
         # Rounding leaves eigenvalues of either sign around zero; below it there is no strong convexity to speak of.
         smallest = float(eigenvalues[0])
-        self.strong_convexity = smallest if smallest > 1e-12 * self.lipschitz else 0.0
-        self.lower_bound = None if lower_bound is None else real_number("lower_bound", lower_bound)
+        self.strong_convexity = 0.0
+        if smallest > 1e-12 * self.lipschitz:
+            self.strong_convexity = smallest
+        self.lower_bound = map_given(lambda bound: real_number("lower_bound", bound), lower_bound)
         if parameter is not None:
             parameter.check(self.sizes)
         self.parameter = parameter
@@ -296,7 +315,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         return {"q": self.n}
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
-        """The checked q (N, n) of N parameters."""
+        """Return the checked q (N, n) of N parameters."""
         named, count = self.merged(parameters, {"q": self.host.q}, self.parameter)
         return {"q": checked("q", named["q"], (count, self.n))}
 
@@ -342,7 +361,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
 
     @override
     def hashed(self) -> tuple:
-        mapped = None if self.parameter is None else self.parameter.hashed()
+        mapped = map_given(Affine.hashed, self.parameter)
         return self.host.P, self.host.q, self.lower_bound, mapped
 
 

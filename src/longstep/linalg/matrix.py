@@ -32,12 +32,13 @@ _SMALL = 20_000
 
 
 def along(v: Float[Array, " n"], x: Float[AnyArray, "rows *N"]) -> Float[Array, "n *one"]:
-    """A vector shared by all instances, shaped to broadcast against the stack `x`."""
+    """Return a vector shared by all instances, shaped to broadcast against the stack `x`."""
     return v.reshape(v.shape + (1,) * (x.ndim - 1))
 
 
 def product(a: Float[Array, "*S m n"], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    """a @ b in full precision, of a matrix or a stack: accelerators otherwise round float32 factors to three digits."""
+    """Return a @ b in full precision, of a matrix or a stack: accelerators otherwise round float32 factors to three
+    digits."""
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -47,19 +48,19 @@ def inner(a: Float[AnyArray, "n *N"], b: Float[AnyArray, "n *N"]) -> Float[Array
 
 
 def max_norm(v: Float[AnyArray, "n *N"]) -> Float[Array, "*N"]:
-    """∞-norms column by column; 0 for no rows."""
+    """Return ∞-norms column by column; 0 for no rows."""
     return jnp.max(jnp.abs(v), axis=0, initial=0.0)
 
 
 def two_norm(v: Float[Array, "n *N"]) -> Float[Array, "*N"]:
-    """2-norms column by column, with gradient 0 (not NaN) at 0."""
+    """Return 2-norms column by column, with gradient 0 (not NaN) at 0."""
     square = jnp.sum(v * v, axis=0)
     zero = square == 0
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))
 
 
 def squared_norm_bound(A: Float[Array, "m n"], iterations: int = 4) -> Float[Array, ""]:
-    """A bound of ‖A‖² that is certain, by power iterations on K = |A||A|'.
+    """Return a bound of ‖A‖² that is certain, by power iterations on K = |A||A|'.
 
     λmax(AA') ≤ λmax(K) ≤ max_i (Kw)_i/w_i for every w > 0 (Collatz 1942; Wielandt 1950), where plain power iterations
     would give a bound from below. From w = 1 it falls at every iteration, to ‖|A|‖². For A ≥ 0 without rows of zeros
@@ -83,15 +84,15 @@ class Matrix(eqx.Module):
 
     @abstractmethod
     def mv(self, x: Float[Array, "n *N"]) -> Float[Array, "m *N"]:
-        """The product with x."""
+        """Return the product with x."""
 
     @abstractmethod
     def rmv(self, y: Float[Array, "m *N"]) -> Float[Array, "n *N"]:
-        """The product of the transpose with y."""
+        """Return the product of the transpose with y."""
 
     @abstractmethod
     def dense(self) -> Float[Array, "m n"]:
-        """The matrix as an array."""
+        """Return the matrix as an array."""
 
 
 class DenseMatrix(Matrix):
@@ -162,7 +163,9 @@ class SparseMatrix(Matrix):
     @property
     def width(self) -> int:
         """The most entries that a row has."""
-        return self.forward.block.shape[1] if self.forward.long.shape[0] else self.forward.index.shape[0]
+        if self.forward.long.shape[0]:
+            return self.forward.block.shape[1]
+        return self.forward.index.shape[0]
 
     @override
     def mv(self, x):
@@ -254,13 +257,15 @@ def make_mappable(tree: TreeT) -> TreeT:
     """Return a tree, such as a family, all of whose matrices `vmap` knows."""
 
     def convert(node: PyTree) -> PyTree:
-        return MappableMatrix(node.forward, node.backward) if isinstance(node, SparseMatrix) else node
+        if not isinstance(node, SparseMatrix):
+            return node
+        return MappableMatrix(node.forward, node.backward)
 
     return jax.tree.map(convert, tree, is_leaf=lambda node: isinstance(node, SparseMatrix))
 
 
-def _rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
-    """The gather table of a matrix and its cost in dense multiplications per column."""
+def _tabulate_rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
+    """Return the gather table of a matrix and its cost in dense multiplications per column."""
     m, n = matrix.shape
     counts = np.diff(matrix.indptr)
     long = np.flatnonzero(counts > LONGEST)
@@ -283,38 +288,39 @@ def _rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
 
 
 def to_csr(matrix: ArrayLike2D) -> sp.csr_array:
-    """Any dense or sparse matrix as canonical float64 CSR on the host."""
-    dense = None if sp.issparse(matrix) else np.atleast_2d(real_array("a matrix", matrix))
-    if dense is None:
+    """Return any dense or sparse matrix as canonical float64 CSR on the host."""
+    if sp.issparse(matrix):
         plain_array("a sparse matrix", matrix.data)  # type: ignore
-    csr = sp.csr_array(matrix if dense is None else dense, dtype=np.float64)
+    else:
+        matrix = np.atleast_2d(real_array("a matrix", matrix))
+    csr = sp.csr_array(matrix, dtype=np.float64)
     csr.sum_duplicates()
     csr.eliminate_zeros()
     return csr
 
 
 def is_diagonal(matrix: sp.csr_array) -> bool:
-    """Whether nothing lies off the diagonal."""
+    """Return whether nothing lies off the diagonal."""
     return abs(matrix - sp.diags_array(matrix.diagonal())).nnz == 0
 
 
 def is_one_to_one(matrix: sp.csr_array) -> bool:
-    """Whether there is one entry in every row and column."""
+    """Return whether there is one entry in every row and column."""
     m, n = matrix.shape
     return m == n == matrix.nnz and bool((np.diff(matrix.indptr) == 1).all()) and np.unique(matrix.indices).size == n
 
 
 def make_matrix(matrix: ArrayLike2D, dtype) -> Matrix:
-    """The form of a matrix that is cheapest to apply to columns."""
+    """Return the form of a matrix that is cheapest to apply to columns."""
     csr = to_csr(matrix)
     m, n = csr.shape
-    forward, cost = _rows(csr, dtype)
-    backward, cost_back = _rows(sp.csr_array(csr.T), dtype)
+    forward, cost = _tabulate_rows(csr, dtype)
+    backward, cost_back = _tabulate_rows(sp.csr_array(csr.T), dtype)
     if m * n > _SMALL and cost + cost_back < 2 * m * n:
         return SparseMatrix(forward, backward)
     return DenseMatrix(jnp.asarray(csr.toarray(), dtype))
 
 
 def make_host_matrix(matrix: ArrayLike2D, dtype) -> Matrix:
-    """A matrix that stays on the host."""
+    """Return a matrix that stays on the host."""
     return HostMatrix(to_csr(matrix).astype(dtype))

@@ -14,14 +14,16 @@ from .matrix import along
 from .real import real_array
 
 
-def _numbers(value: object) -> np.ndarray:
+def _read_numbers(value: object) -> np.ndarray:
     return real_array("a number of the prox", value)
 
 
 def _fit(value: np.ndarray, z: Float[Array, "n *N"]) -> Float[Array, "..."]:
-    """A number or a vector in the precision of z, shaped to broadcast against it."""
+    """Return a number or a vector in the precision of z, shaped to broadcast against it."""
     array = jnp.asarray(value, z.dtype)
-    return along(array, z) if array.ndim else array
+    if not array.ndim:
+        return array
+    return along(array, z)
 
 
 class Prox(eqx.Module):
@@ -29,11 +31,11 @@ class Prox(eqx.Module):
 
     @abstractmethod
     def value(self, z: Float[Array, "n *N"]) -> Float[Array, "*N"]:
-        """g(z), column by column; +∞ outside the domain."""
+        """Return g(z), column by column; +∞ outside the domain."""
 
     @abstractmethod
     def prox(self, v: Float[Array, "n *N"], t) -> Float[Array, "n *N"]:
-        """prox_{tg}(v), column by column, with one t or one for every column."""
+        """Return prox_{tg}(v), column by column, with one t or one for every column."""
 
 
 class Zero(Prox):
@@ -51,7 +53,7 @@ class Zero(Prox):
 class L1(Prox):
     """g(z) = Σ weightᵢ|zᵢ|, one weight or one for every coordinate; the prox is the soft threshold at t·weight."""
 
-    weight: np.ndarray = eqx.field(converter=_numbers)
+    weight: np.ndarray = eqx.field(converter=_read_numbers)
 
     def __check_init__(self):
         if not (np.isfinite(self.weight) & (np.asarray(self.weight) >= 0)).all() or np.ndim(self.weight) > 1:
@@ -81,8 +83,8 @@ class NonNegative(Prox):
 class Box(Prox):
     """The indicator of low ≤ z ≤ high (scalars or vectors; infinite bounds allowed)."""
 
-    low: np.ndarray = eqx.field(converter=_numbers)
-    high: np.ndarray = eqx.field(converter=_numbers)
+    low: np.ndarray = eqx.field(converter=_read_numbers)
+    high: np.ndarray = eqx.field(converter=_read_numbers)
 
     def __check_init__(self):
         if np.ndim(self.low) > 1 or np.ndim(self.high) > 1 or not np.all(self.low <= self.high):
@@ -109,10 +111,15 @@ class CustomProx(Prox):
 
     @override
     def value(self, z):
-        return self.value_function(z) if z.ndim == 1 else jax.vmap(self.value_function, -1)(z)
+        if z.ndim == 1:
+            return self.value_function(z)
+        return jax.vmap(self.value_function, -1)(z)
 
     @override
     def prox(self, v, t):
         if v.ndim == 1:
             return self.prox_function(v, t)
-        return jax.vmap(self.prox_function, (-1, 0 if jnp.ndim(t) else None), -1)(v, t)
+        axis_of_t = None
+        if jnp.ndim(t):
+            axis_of_t = 0
+        return jax.vmap(self.prox_function, (-1, axis_of_t), -1)(v, t)

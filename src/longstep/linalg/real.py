@@ -9,7 +9,8 @@ _WORDS = {"c": "complex ones", "U": "text", "S": "text", "M": "dates", "m": "dur
 
 
 def plain_array(name: str, value: object) -> np.ndarray:
-    """`value` as an array of real numbers in its own type: no complex numbers, dates, masks, texts or ragged lists."""
+    """Return `value` as an array of real numbers in its own type: no complex numbers, dates, masks, texts or ragged
+    lists."""
     if isinstance(value, np.ma.MaskedArray) and (mask := np.ma.getmaskarray(value)).any():
         where = ", ".join(str(int(i)) for i in np.argwhere(mask)[0])
         at = f" at entry {where}" if where else ""
@@ -27,7 +28,7 @@ def plain_array(name: str, value: object) -> np.ndarray:
 
 
 def real_array(name: str, value: object) -> np.ndarray:
-    """`value` as float64, refused as `plain_array` does."""
+    """Return `value` as float64, refused as `plain_array` does."""
     return plain_array(name, value).astype(np.float64, copy=False)
 
 

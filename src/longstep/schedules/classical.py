@@ -22,7 +22,7 @@ def chebyshev(L: float, mu: float, steps: int) -> Schedule:
 
 
 def leja_order(points: np.ndarray) -> np.ndarray:
-    """The points in Leja's order: the largest first, then always the one with the largest product of distances
+    """Return the points in Leja's order: the largest first, then always the one with the largest product of distances
     to those taken. Products Π(1 − λ/p) then stay small for all λ among the points, in every prefix."""
     rest = np.sort(np.asarray(points, np.float64))[::-1]
     if rest.size == 0:
@@ -41,7 +41,7 @@ def leja_order(points: np.ndarray) -> np.ndarray:
 
 
 def silver(L: float, power: int) -> Schedule:
-    """The silver steps for convex functions, K = 2^power − 1 of them, then 1/L (Altschuler and Parrilo 2023).
+    """Return the silver steps for convex functions, K = 2^power − 1 of them, then 1/L (Altschuler and Parrilo 2023).
 
     h_1 = (√2), h_{2K+1} = (h_K, 1 + ρ^{j−1}, h_K) with ρ = 1 + √2 and K = 2^j − 1, in units of 1/L.
     """
@@ -54,7 +54,7 @@ def silver(L: float, power: int) -> Schedule:
 
 
 def silver_strongly_convex(L: float, mu: float, power: int) -> Schedule:
-    """The silver steps for mu-strongly convex functions, 2^power of them, then 2/(L + mu).
+    """Return the silver steps for mu-strongly convex functions, 2^power of them, then 2/(L + mu).
 
     u₁ = v₁ = 1/κ; ξ = 1 − v_{k/2}; u_k = v_{k/2}/(ξ + √(1+ξ²)), v_k = v_{k/2}(ξ + √(1+ξ²));
     a_k = ψ(u_k), b_k = ψ(v_k), ψ(t) = (1+κt)/(1+t); h^{(k)} = (h̃, a_k, h̃, b_k), h̃ = h^{(k/2)} without its last

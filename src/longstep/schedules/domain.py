@@ -21,23 +21,23 @@ class Domain(eqx.Module):
 
     @abstractmethod
     def slope(self, nu: np.ndarray) -> np.ndarray:
-        """The derivative of `constrain`."""
+        """Return the derivative of `constrain`."""
 
     @abstractmethod
     def unconstrain(self, theta: np.ndarray) -> np.ndarray:
-        """The inverse of `constrain`."""
+        """Return the inverse of `constrain`."""
 
     def reach(self, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The bounds within which training looks around ν."""
+        """Return the bounds within which training looks around ν."""
         return nu - 8.0, nu + 8.0
 
     @abstractmethod
     def contains(self, theta) -> np.ndarray:
-        """Which values are admissible; NaN never is."""
+        """Return which values are admissible; NaN never is."""
 
     @abstractmethod
     def describe(self) -> str:
-        """The set, for messages."""
+        """Return the set, for messages."""
 
 
 class Positive(Domain):
@@ -142,7 +142,9 @@ class Interval(Domain):
     @override
     def describe(self):
         a, b = self.ends
-        return f"({a:.6g}, {b:.6g})" if self.margin == 0 else f"[{a:.6g}, {b:.6g}]"
+        if self.margin == 0:
+            return f"({a:.6g}, {b:.6g})"
+        return f"[{a:.6g}, {b:.6g}]"
 
 
 class Fixed(Domain):

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def block_lengths(horizon: int, block: int | Sequence[int]) -> tuple[int, ...]:
-    """The lengths of the blocks: all alike, or those given one after the other, the last of which repeats.
+    """Return the lengths of the blocks: all alike, or those given one after the other, the last of which repeats.
 
     >>> block_lengths(50, 20), block_lengths(50, (10, 20))
     ((20, 20, 10), (10, 20, 20))

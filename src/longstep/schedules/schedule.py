@@ -65,18 +65,20 @@ class Schedule:
         self._varying = {name: self._varying[name] for name in self._steady}
         for values in self._varying.values():
             values.flags.writeable = False
-        self.metric: np.ndarray | None = None if metric is None else np.array(real_array("the metric", metric))
-        if self.metric is not None:
+        self.metric: np.ndarray | None = None
+        if metric is not None:
+            self.metric = np.array(real_array("the metric", metric))
             if self.metric.ndim != 1 or not (np.isfinite(self.metric) & (self.metric > 0)).all():
                 raise ValueError("the metric must be a vector of positive, finite numbers")
             self.metric.flags.writeable = False
-        self.fallback = (
-            None
-            if fallback is None
-            else {name: real_number(f"the fallback of {name}", fallback[name]) for name in self._steady}
-        )
+        self.fallback = None
+        if fallback is not None:
+            self.fallback = {name: real_number(f"the fallback of {name}", fallback[name]) for name in self._steady}
         H = len(self)
-        self.blocks = ((H,) if H else ()) if blocks is None else tuple(int(b) for b in blocks)
+        if blocks is None:
+            # All steps are one block.
+            blocks = [H] * (H > 0)
+        self.blocks = tuple(map(int, blocks))
         if sum(self.blocks) != H or any(b < 1 for b in self.blocks):
             raise ValueError(f"the blocks {self.blocks} must be positive and add up to the {H} step-varying steps")
 
@@ -96,7 +98,7 @@ class Schedule:
         return dict(self._varying)
 
     def stacked(self) -> dict[str, np.ndarray]:
-        """All H + 1 values by name, the steady state last."""
+        """Return all H + 1 values by name, the steady state last."""
         return {name: np.append(self._varying[name], self._steady[name]) for name in self.names}
 
     def __len__(self) -> int:
@@ -130,7 +132,7 @@ class Schedule:
         return {name: float(values[key]) for name, values in self._varying.items()}
 
     def __iter__(self) -> Iterator[dict[str, float]]:
-        """The step-varying values, step by step."""
+        """Return the step-varying values, step by step."""
         return (self[k] for k in range(len(self)))
 
     @override
@@ -141,7 +143,7 @@ class Schedule:
             self._steady == other._steady
             and self.warm == other.warm
             and self.blocks == other.blocks
-            and _equal(self.metric, other.metric)
+            and _are_equal(self.metric, other.metric)
             and self.fallback == other.fallback
             and all(np.array_equal(self._varying[k], other._varying[k]) for k in self.names)
         )
@@ -151,7 +153,7 @@ class Schedule:
         return hash(json.dumps(json.loads(self.to_json()), sort_keys=True))
 
     def to_json(self) -> str:
-        """The schedule as JSON; `Schedule.from_json` gives an equal one."""
+        """Return the schedule as JSON; `Schedule.from_json` gives an equal one."""
         varying = {name: values.tolist() for name, values in self._varying.items()}
         fields = {"varying": varying, "steady": self._steady, "warm": self.warm, "blocks": self.blocks}
         if self.metric is not None:
@@ -162,7 +164,7 @@ class Schedule:
 
     @staticmethod
     def from_json(text: str) -> "Schedule":
-        """The inverse of `to_json`."""
+        """Return the inverse of `to_json`."""
         fields = json.loads(text)
         options = {name: fields.get(name) for name in ("blocks", "metric", "fallback")}
         return Schedule(fields["varying"], fields["steady"], warm=fields["warm"], **options)
@@ -173,11 +175,15 @@ class Schedule:
         H = len(self)
         if not names:
             return "Schedule(no hyperparameters)"
-        head = f"Schedule({H} steps, then steady)" if H else "Schedule(constant)"
-        shown = list(range(H)) if H <= 12 else [*range(6), None, *range(H - 5, H)]
+        head = "Schedule(constant)"
+        if H:
+            head = f"Schedule({H} steps, then steady)"
         rows: list[tuple[str, ...]] = [("k", *names)]
-        for k in shown:
-            rows.append(("…",) * (len(names) + 1) if k is None else (str(k), *(f"{self[k][n]:.4g}" for n in names)))
+        for k in range(H):
+            if H <= 12 or k < 6 or k >= H - 5:
+                rows.append((str(k), *(f"{self[k][n]:.4g}" for n in names)))
+            elif k == 6:
+                rows.append(("…",) * len(rows[0]))
         rows.append((f"{H}…", *(f"{self._steady[n]:.4g}" for n in names)))
         widths = [max(len(row[i]) for row in rows) for i in range(len(names) + 1)]
         widths[0] = max(widths[0], 4)
@@ -197,7 +203,7 @@ class Schedule:
         return "\n".join([head, *(line.rstrip() for line in lines)])
 
 
-def _equal(first: np.ndarray | None, second: np.ndarray | None) -> bool:
+def _are_equal(first: np.ndarray | None, second: np.ndarray | None) -> bool:
     return first is second or (first is not None and second is not None and np.array_equal(first, second))
 
 
@@ -239,7 +245,7 @@ def check_schedule(schedule: Schedule, hyperparameters: Iterable[Hyperparameter]
 
 
 def constant(hyperparameters: Iterable[Hyperparameter], **values: float) -> Schedule:
-    """The same hyperparameters at every step: the defaults, with `values` in their place."""
+    """Return the same hyperparameters at every step: the defaults, with `values` in their place."""
     steady = {h.name: h.default for h in hyperparameters}
     unknown = sorted(set(values) - set(steady))
     if unknown:

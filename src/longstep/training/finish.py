@@ -157,8 +157,8 @@ def learn_finish(
         cost = trials.judge(steps, min(costs.values(), default=np.inf))
         if np.isfinite(cost):
             costs[steps] = cost
-            # Fewer steps leave more changes: once these cost more, they will. Nor is it worth a look where steps are next
-            # to nothing beside the finish.
+            # Fewer steps leave more changes: once these cost more, they will. Where steps are next to nothing beside
+            # the finish, fewer of them save nothing.
             least = min(costs.values())
             if cost > recipe.finish_likely * least or steps < (1 - recipe.lengthening) * least:
                 break

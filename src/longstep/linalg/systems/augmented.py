@@ -213,21 +213,21 @@ class _Solve:
                     found[:, j] = factor.solver.solve(right)[:n]
 
             count = columns.shape[1]
-            threads = _cores() if self.augmented.fill * count > _LITTLE else 1
+            threads = _count_cores() if self.augmented.fill * count > _LITTLE else 1
             if min(threads, count) == 1:
                 solve(range(count))
             else:
-                list(_threads().map(solve, [range(i, count, threads) for i in range(threads)]))
+                list(_open_threads().map(solve, [range(i, count, threads) for i in range(threads)]))
 
 
 @functools.cache
-def _cores() -> int:
+def _count_cores() -> int:
     return os.cpu_count() or 1
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores(), thread_name_prefix="longstep-columns")
+def _open_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_count_cores(), thread_name_prefix="longstep-columns")
 
 
 class Quasidefinite(eqx.Module):
@@ -259,5 +259,5 @@ class Quasidefinite(eqx.Module):
 
 
 def may_be_sparse(n: int, entries: int) -> bool:
-    """Whether sparse factors of n unknowns, whose matrices have so many entries, are worth a look."""
+    """Return whether sparse factors of n unknowns, whose matrices have so many entries, are worth a look."""
     return LDL is not None and n >= _LEAST and entries <= _SPARSE * n**2 and jax.default_backend() == "cpu"

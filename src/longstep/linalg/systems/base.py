@@ -22,7 +22,7 @@ class Factored(eqx.Module):
 
     @abstractmethod
     def solve(self, K: Gram, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-        """K⁻¹b, refined where the factor's own rounding is too much."""
+        """Return K⁻¹b, refined where the factor's own rounding is too much."""
 
     @property
     def trusted(self) -> bool:
@@ -53,7 +53,7 @@ class LinearSystem(Factored):
 
     @classmethod
     def fits(cls, pattern: Pattern) -> bool:
-        """Whether it can take operators of this pattern; by default of any."""
+        """Return whether it can take operators of this pattern; by default of any."""
         return True
 
     @classmethod
@@ -64,7 +64,7 @@ class LinearSystem(Factored):
 
     @classmethod
     def describe(cls, pattern: Pattern) -> str:
-        """What is kept for one operator, in words behind a number."""
+        """Return what is kept for one operator, in words behind a number."""
         return f"factors of {pattern.n}×{pattern.n}"
 
     @classmethod
@@ -91,19 +91,19 @@ class LinearSystem(Factored):
         """Make what is cached for K."""
 
     def error(self, K: Gram) -> Float[Array, ""]:
-        """How far solutions are from exact ones, where that is known to matter; else 0."""
+        """Return how far solutions are from exact ones, where that is known to matter; else 0."""
         return jnp.zeros(())
 
     def refined(self, error: float, tolerance: float) -> Self:
-        """The system with as many refinements as bring this error to the tolerance."""
+        """Return the system with as many refinements as bring this error to the tolerance."""
         return self
 
     def trust(self) -> "LinearSystem":
-        """The same system, its solutions trusted."""
+        """Return the same system, its solutions trusted."""
         return self
 
     def distrust(self) -> "LinearSystem":
-        """What is needed of the system where its solutions are not trusted."""
+        """Return what is needed of the system where its solutions are not trusted."""
         return self
 
 
@@ -127,17 +127,19 @@ class Picked(Factored):
     @property
     @override
     def response(self) -> Float[Array, "*S m m"] | None:
-        whole = self.stack.response
-        return None if whole is None else whole[self.index]
+        stack = self.stack.response
+        if stack is None:
+            return None
+        return stack[self.index]
 
 
 def solve(K: Gram, factor: Factored, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-    """x with Kx = b, by the cached factor."""
+    """Return x with Kx = b, by the cached factor."""
     return jax.lax.custom_linear_solve(K.mv, b, lambda _, b: factor.solve(K, b), symmetric=True)
 
 
 def respond(K: Gram, response: Float[Array, "m m"], t: Float[Array, "m *N"]) -> Float[Array, "m *N"]:
-    """A K⁻¹A't by its cached matrix. Of K, its weights alone may carry a derivative."""
+    """Return A K⁻¹A't by its cached matrix. Of K, its weights alone may carry a derivative."""
     return _respond(K.weights, response, t)
 
 
@@ -158,7 +160,7 @@ def _(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array])
 
 
 def refinements_for(error: float, tolerance: float) -> int:
-    """How many refinements bring an inverse with this error to the tolerance: each multiplies it by itself."""
+    """Return how many refinements bring an inverse with this error to the tolerance: each multiplies it by itself."""
     for count in range(4):
         if error ** (count + 1) <= tolerance:
             return count

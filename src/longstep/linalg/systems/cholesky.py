@@ -45,6 +45,6 @@ class Cholesky(LinearSystem):
 
 
 def triangular_root(K: Gram) -> Float[Array, "n n"]:
-    """The lower triangular L with LL' = K."""
+    """Return the lower triangular L with LL' = K."""
     # LAPACK stores by columns. Without the transpose XLA would do so with all that K is made of, several times slower.
     return jax.lax.linalg.cholesky(K.dense().T, symmetrize_input=False)

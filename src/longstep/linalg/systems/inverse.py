@@ -33,7 +33,7 @@ class Inverse(LinearSystem):
     @override
     @classmethod
     def factor(cls, K: Gram) -> Self:
-        half = _triangular_inverse(triangular_root(K))
+        half = _invert_triangle(triangular_root(K))
         return cls(product(half.T, half))
 
     def _apply(self, b: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
@@ -53,7 +53,8 @@ class Inverse(LinearSystem):
 
     @override
     def error(self, K: Gram) -> Float[Array, ""]:
-        """max |K·K⁻¹ − I|, times the largest weight if that is more than one, because duals are weights times A·x."""
+        """Return max |K·K⁻¹ − I|, times the largest weight if that is more than one, because duals are weights times
+        A·x."""
         residual = product(K.dense(), self.inverse.astype(K.weights.dtype))
         error = jnp.max(jnp.abs(residual - jnp.eye(residual.shape[0], dtype=residual.dtype)), initial=0.0)
         return error * jnp.max(K.weights, initial=1.0)
@@ -67,13 +68,14 @@ class Inverse(LinearSystem):
         return replace(self, known_good=True)
 
 
-def _triangular_inverse(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse of a lower triangle by halves: nearly all of it products, which are faster than substitutions."""
+def _invert_triangle(L: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Return the inverse of a lower triangle by halves: nearly all of it products, which are faster than
+    substitutions."""
     n = L.shape[0]
     if n <= 128:
         return jax.lax.linalg.triangular_solve(L, jnp.eye(n, dtype=L.dtype), left_side=True, lower=True)
     h = n // 2
-    first = _triangular_inverse(L[:h, :h])
-    last = _triangular_inverse(L[h:, h:])
+    first = _invert_triangle(L[:h, :h])
+    last = _invert_triangle(L[h:, h:])
     corner = -product(last, product(L[h:, :h], first))
     return jnp.block([[first, jnp.zeros((h, n - h), L.dtype)], [corner, last]])

@@ -56,18 +56,26 @@ class Gram(eqx.Module):
     @property
     def pattern(self) -> Pattern:
         """What is known of K without its numbers."""
-        fill = None if self.augmented is None else self.augmented.fill
-        rows = self.weights.shape[0] if self.asks_rows else None
-        return Pattern(self.n, self.diagonal, self.spectrum is not None, fill, rows)
+        fill = None
+        if self.augmented is not None:
+            fill = self.augmented.fill
+        rows = None
+        if self.asks_rows:
+            rows = self.weights.shape[0]
+        return Pattern(self.n, diagonal=self.diagonal, spectral=self.spectrum is not None, fill=fill, rows=rows)
 
     def mv(self, x: Float[Array, "n *N"]) -> Float[Array, "n *N"]:
-        """K·x without forming K."""
+        """Return K·x without forming K."""
         Kx = self.P.mv(x) + self.shift * x + self.A.rmv(along(self.weights, x) * self.A.mv(x))
-        return Kx if self.free is None else Kx + self.free_weight * self.free.mv(x)
+        if self.free is None:
+            return Kx
+        return Kx + self.free_weight * self.free.mv(x)
 
     def dense(self) -> Float[Array, "n n"]:
-        """K as an array."""
+        """Return K as an array."""
         P = self.P.dense()
         # As an operator on the columns of A: with a sparse A far cheaper than the product of dense matrices.
         K = P + self.shift * jnp.eye(self.n, dtype=P.dtype) + self.A.rmv(self.weights[:, None] * self.A.dense())
-        return K if self.free is None else K + self.free_weight * self.free.dense()
+        if self.free is None:
+            return K
+        return K + self.free_weight * self.free.dense()
