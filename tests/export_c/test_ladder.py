@@ -23,12 +23,12 @@ PATIENCE = 40
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """The defaults' rungs are reached after some steps: with the real patience a test takes thousands."""
-    made = plans._Rungs.ladder
+    made = plans._Rungs.make_ladder
 
     def sooner(self, dtype, late=False):
         return dataclasses.replace(made(self, dtype, late), patience=PATIENCE, marks=(10, 20))
 
-    monkeypatch.setattr(plans._Rungs, "ladder", sooner)
+    monkeypatch.setattr(plans._Rungs, "make_ladder", sooner)
 
 
 def qp_family(dtype):
