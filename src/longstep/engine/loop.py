@@ -192,10 +192,6 @@ def run_steps(
     return state, jax.tree.map(lambda a, b, c: jnp.concatenate([a[None], b, c]), start, early, late), guard
 
 
-# As training asks for it.
-steps = run_steps
-
-
 def run_until(problem: Problem, progress: Progress, limits: Limits, first: Number, end: Number) -> Progress:
     """Return where a run stands when every instance has ended or `end` iterations are done; iteration k takes step
     first + k.

@@ -177,10 +177,6 @@ def factorize_theta(algorithm: Algorithm, family: Family, theta: Theta, solves: 
     return factorize(algorithm.operator(family, theta), solves)
 
 
-# As training asks for it.
-factor = factorize_theta
-
-
 def make_plan(
     algorithm: Algorithm,
     family: Family,

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..algorithms.base import State, Theta
 from ..engine.jitted import Key
-from ..engine.plan import Plan, Problem, factor
+from ..engine.plan import Plan, Problem, factorize_theta
 from ..schedules.domain import Hyperparameter
 from .constant import judge_level
 from .learner import Learner, Report
@@ -200,7 +200,7 @@ def _weighted(
         family = task.family
         theta, vectors = separate_vectors(task, theta)
         once = {name: value[0] for name, value in theta.items()} | vectors
-        factors = jax.tree.map(lambda a: a[None], factor(algorithm, family, jax.lax.stop_gradient(once)))
+        factors = jax.tree.map(lambda a: a[None], factorize_theta(algorithm, family, jax.lax.stop_gradient(once)))
         plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)
         step = Problem(algorithm, family, plan, task.instance).stepper(0)
 

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from ..algorithms.base import State, Theta
 from ..engine.jitted import Key, flatten
-from ..engine.loop import steps
-from ..engine.plan import Plan, Problem, factor
+from ..engine.loop import run_steps
+from ..engine.plan import Plan, Problem, factorize_theta
 from ..families.base import Index
 from ..families.point import Point
 from ..linalg.systems import ONCE, LinearSystem
@@ -201,11 +201,14 @@ def _planned(task: Task, count: int, theta: Theta, slots: Int[Array, " B"], used
 
         def make(i):
             one = {name: values[i] for name, values in fixed.items()} | rows
-            return jax.lax.cond(
-                i < used,
-                lambda: factor(algorithm, family, one, ONCE),
-                lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: factor(algorithm, family, one, ONCE))),
-            )
+
+            def factorize() -> LinearSystem | None:
+                return factorize_theta(algorithm, family, one, ONCE)
+
+            def leave_out() -> LinearSystem | None:
+                return jax.tree.map(jnp.zeros_like, jax.eval_shape(factorize))
+
+            return jax.lax.cond(i < used, factorize, leave_out)
 
         factors = jax.lax.map(make, jnp.arange(count))
     by_step = {name: value[slots] if name in factored else value for name, value in theta.items()}
@@ -223,12 +226,12 @@ def _checkpoints(
     found = []
     here = state
     if len(rows) > task.apart:
-        _, record, _ = steps(problem, state, count, 0, task.errors)
+        _, record, _ = run_steps(problem, state, count, 0, task.errors)
         errors = jax.tree.map(lambda a: a[np.array(rows)], record)
     else:
         # Errors are dearer than a step: measured where they count alone.
         for first, last in itertools.pairwise((0, *rows)):
-            here, _, _ = steps(problem, here, last - first, first, lambda s: ())
+            here, _, _ = run_steps(problem, here, last - first, first, lambda s: ())
             found.append(task.errors(here))
         errors = jax.tree.map(lambda *a: jnp.stack(a), *found)
     return errors.split(task.stress, task.errors(state))
@@ -321,7 +324,7 @@ def _forward(
     state: State,
 ) -> tuple[State, Errors]:
     task = key.unflatten(leaves)
-    end, _, _ = steps(_planned(task, count, theta, slots, used), state, count, 0, lambda s: ())
+    end, _, _ = run_steps(_planned(task, count, theta, slots, used), state, count, 0, lambda s: ())
     return end, task.errors(end)
 
 
@@ -331,7 +334,7 @@ def _factored(key: Key[Task], digits: float, leaves: tuple, theta: Theta) -> Lin
     task = key.unflatten(leaves)
     theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
     # About as many solves as there are unknowns: a search need not know.
-    factors = factor(task.algorithm, task.family, theta, task.family.n)
+    factors = factorize_theta(task.algorithm, task.family, theta, task.family.n)
     if factors is None:
         return None
     epsilon = float(jnp.finfo(task.family.dtype).eps)
@@ -344,7 +347,7 @@ def _stay(
     key: Key[Task], count: int, leaves: tuple, theta: Theta, factors: LinearSystem | None, state: State
 ) -> tuple[State, Errors]:
     task = key.unflatten(leaves)
-    end, _, _ = steps(_hold(task, theta, factors), state, count, 0, lambda s: ())
+    end, _, _ = run_steps(_hold(task, theta, factors), state, count, 0, lambda s: ())
     return end, task.errors(end)
 
 
@@ -359,7 +362,7 @@ def _visit_signs(
         assert y is not None
         return jnp.sign(y).astype(jnp.int8)
 
-    return steps(problem, state, count, 0, read)[1]
+    return run_steps(problem, state, count, 0, read)[1]
 
 
 def _hold(task: Task, theta: Theta, factors: LinearSystem | None) -> Problem:

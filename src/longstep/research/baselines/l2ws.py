@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ...algorithms.base import Algorithm
 from ...data.dataset import Split
-from ...engine.loop import steps
+from ...engine.loop import run_steps
 from ...engine.plan import Plan, Problem
 from ...families.base import Family
 from ...families.conic import Conic
@@ -91,7 +91,7 @@ class UnrolledBase(eqx.Module):
         start = self.scales.make_points(compute_outputs(network, batch.inputs).T)
         problem = Problem(self.algorithm, self.family, self.plan, instance)
         state = self.algorithm.init(self.family, instance, start)
-        state, _, _ = steps(problem, state, self.count, 0, lambda state: ())
+        state, _, _ = run_steps(problem, state, self.count, 0, lambda state: ())
         distance = Task(self.algorithm, self.family, instance, jnp.asarray(batch.target), None).errors(state).distance
         assert distance is not None
         return distance

@@ -20,7 +20,7 @@ from ..._util.threads import one_blas_thread
 from ...algorithms.residuals import Residuals
 from ...data.dataset import Split
 from ...engine.history import History
-from ...engine.loop import steps
+from ...engine.loop import run_steps
 from ...engine.plan import Problem
 from ...families.base import Family
 from ...solver import Solver
@@ -53,7 +53,7 @@ class UnrolledMetric(eqx.Module):
         batch = jax.tree.map(jnp.asarray, batch)
 
         def one(problem: Problem, state: PyTree, i: Array) -> Array:
-            state = steps(problem, state, self.count, 0, lambda state: ())[0]
+            state = run_steps(problem, state, self.count, 0, lambda state: ())[0]
             target, optimum = jax.tree.map(lambda a: a[..., i], (batch.target, batch.value))
             errors = Task(problem.algorithm, problem.family, problem.instance, target, optimum).errors(state)
             if errors.distance is None:
@@ -68,7 +68,7 @@ def _record(metric: ComponentMetric, network: eqx.nn.MLP, inputs: Array, encoded
     """Return the residuals (N, count + 1) of all iterates."""
 
     def one(problem: Problem, state: PyTree, _: Array) -> Residuals:
-        return steps(problem, state, count, 0, problem.residuals)[1]
+        return run_steps(problem, state, count, 0, problem.residuals)[1]
 
     return _map_instances(metric, network, inputs, encoded, one)
 
@@ -80,7 +80,7 @@ def _reach(
     """Return the states after `count` steps."""
 
     def one(problem: Problem, state: PyTree, _: Array) -> Array:
-        state = steps(problem, state, count, 0, lambda state: ())[0]
+        state = run_steps(problem, state, count, 0, lambda state: ())[0]
         return metric.algorithm.coordinates(metric.family, problem.instance, state)
 
     return _map_instances(metric, network, inputs, encoded, one)

@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 from ..._util.plain import Json
 from ...algorithms.registry import default_algorithm
 from ...data.dataset import Split
-from ...engine.loop import steps
+from ...engine.loop import run_steps
 from ...evaluation import scheduled as evaluation
 from ...evaluation.method import Method
 from ...evaluation.scheduled import Scheduled
@@ -232,7 +232,7 @@ def _run_in_metrics(
         instance = metric.family.take(instances, i)
         problem = metric.make_problem(nu, instance)
         begin = metric.algorithm.init(metric.family, instance, None)
-        state = steps(problem, begin, count, 0, lambda state: ())[0]
+        state = run_steps(problem, begin, count, 0, lambda state: ())[0]
         return metric.algorithm.extract(metric.family, instance, state).x
 
     return jax.vmap(one)(jnp.arange(len(inputs)), compute_outputs(network, inputs))
