@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse.linalg
 
 import longstep as ls
-from longstep.engine.loop import steps
+from longstep.engine.loop import run_steps
 from longstep.engine.plan import Plan, Problem
 from longstep.research.baselines.conjugate_gradient import ConjugateGradient, conjugate_gradients
 
@@ -70,7 +70,7 @@ def test_the_optimum_is_a_fixed_point_and_a_batch_is_a_loop():
     plan = Plan({}, None, np.zeros(1, np.int32), 0)
     x = np.linalg.solve(P, -q.T)
     state = algorithm.init(FAMILY, instances, ls.Point(x))
-    moved, _, _ = steps(Problem(algorithm, FAMILY, plan, instances), state, 1, 0, lambda s: ())
+    moved, _, _ = run_steps(Problem(algorithm, FAMILY, plan, instances), state, 1, 0, lambda s: ())
     np.testing.assert_allclose(moved.z, x, atol=1e-12)
     one = conjugate_gradients(FAMILY).run(B[2:3], 10)
     np.testing.assert_allclose(one.objective[0], METHOD.run(B, 10).objective[2], rtol=1e-13)

@@ -142,7 +142,7 @@ def test_sequences_begin_at_zero_and_instances_may_come_in_any_order():
 
 def test_a_shifted_kalman_window_is_near_the_next_optimum():
     problem = Kalman(horizon=6, length=14)
-    windows = problem.windows(np.random.default_rng(0), trajectories=2)
+    windows = problem.draw_windows(np.random.default_rng(0), trajectories=2)
     sizes = {"s": 4, "w": 2, "h": 1, "v": 2, "u": 1, "z": 1}
 
     def shift(point):
