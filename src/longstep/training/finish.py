@@ -142,7 +142,7 @@ def learn_finish(
     where there is no finish or it is not by active sets."""
     if not finishes_by_sets(family):
         return {}
-    marks = sorted({min(mark, len(training.schedule)) for mark in recipe.finish_marks}, reverse=True)
+    marks = sorted(set(recipe.finish_marks), reverse=True)
     solver = Solver(family, training, finish=0)
     count = min(family.count(parameters), recipe.finish_instances)
     some = family.select(parameters, spread_out(family.count(parameters), count))

@@ -10,6 +10,7 @@ from typing_extensions import override
 from .._util.storage import JsonObject
 from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
+from .constant import judge_level
 from .learner import Learner
 from .settings import Learned, Values
 
@@ -76,7 +77,7 @@ class Candidate:
 
 
 class Walk:
-    """Mean log errors at the ends of the blocks and of some steady blocks after them; each schedule is run once."""
+    """Log errors at the ends of the blocks and of some steady blocks after them; each schedule is run once."""
 
     def __init__(
         self, learner: Learner, constant: Learned, blocks: list[Learned], steady: Learned, metric: Learned | None = None
@@ -90,11 +91,26 @@ class Walk:
         self.lengths = [*map(len, blocks), *[learner.settings.block] * learner.recipe.near]
         self.start = learner.start()
         self.floor = learner.floor()
-        self.known: dict[str, np.ndarray] = {}
+        self._known: dict[str, list[np.ndarray]] = {}
 
-    def errors(self, candidate: Candidate) -> np.ndarray:
-        """One mean log error for every block's end; below the floor all are equal, and what overflowed is infinite."""
-        if candidate.name not in self.known:
+    def levels(self, candidate: Candidate) -> np.ndarray:
+        """Return the level of log errors at every block's end; below the floor all are equal, and what overflowed is
+        infinite."""
+        recipe = self.learner.recipe
+        return np.array([self._limit(judge_level(logs, recipe)) for logs in self._run(candidate)])
+
+    def means(self, candidate: Candidate) -> np.ndarray:
+        """Return the mean log error at every block's end, limited likewise."""
+        return np.array([self._limit(float(np.mean(logs))) for logs in self._run(candidate)])
+
+    def _limit(self, level: float) -> float:
+        if not np.isfinite(level):
+            return np.inf
+        return max(level, self.floor)
+
+    def _run(self, candidate: Candidate) -> list[np.ndarray]:
+        """Return the log errors of all instances at every block's end."""
+        if candidate.name not in self._known:
             states = self.start
             found = []
             metric = candidate.metric
@@ -108,10 +124,9 @@ class Walk:
                 else:
                     theta = {name: np.full(length, value[0]) for name, value in candidate.steady.items()}
                 states, errors = self.learner.advance({n: theta[n] for n in self.learner.names} | rows, states)
-                mean = float(np.mean(errors.metric))
-                found.append(max(mean, self.floor) if np.isfinite(mean) else np.inf)
-            self.known[candidate.name] = np.array(found)
-        return self.known[candidate.name]
+                found.append(np.asarray(errors.metric, np.float64))
+            self._known[candidate.name] = found
+        return self._known[candidate.name]
 
 
 def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
@@ -128,7 +143,7 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
         # Its linear systems are singular in this precision: the package's own values are what is left.
         usual = {h.name: np.array([h.default]) for h in learner.hyperparameters}
         constant = Candidate("the defaults", [], usual)
-    limits = walk.errors(constant)
+    limits = walk.levels(constant)
     candidates = [walk.learned]
     if joint is not None:
         split = {n: np.split(joint.theta[n], np.cumsum([len(b[n]) for b in blocks])) for n in names}
@@ -138,14 +153,14 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
         candidates.append(Candidate(name, pieces, steady, learner.metric))
 
     def is_good(candidate: Candidate) -> bool:
-        return bool(np.all(walk.errors(candidate) <= limits)) and has_factors(learner, candidate)
+        return bool(np.all(walk.levels(candidate) <= limits)) and has_factors(learner, candidate)
 
     good = [c for c in candidates if is_good(c)]
     if not good:
         good = [next(filter(is_good, list_shorter(walk, constant)), constant)]
-    kept = min(good, key=lambda c: float(np.mean(walk.errors(c))))
+    kept = min(good, key=lambda c: float(np.mean(walk.levels(c))))
     steps = tuple(int(k) for k in np.cumsum(walk.lengths))
-    means = [tuple(float(v) for v in np.exp(walk.errors(c) / 2)) for c in (kept, constant)]
+    means = [tuple(float(v) for v in np.exp(walk.means(c) / 2)) for c in (kept, constant)]
     comparison = Comparison(steps, *means, measure=learner.task.algorithm.measure(learner.task.optimum))
     if learner.has_metric and kept is not constant:
         # Who gets on badly with what was learned goes on with the constant.

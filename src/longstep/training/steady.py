@@ -13,7 +13,8 @@ from .unknowns import Part, Unknowns
 
 
 def learn_steady(learner: Learner, states: State, constant: Learned, report: Report) -> Learned:
-    """Learn one θ for all steps from these states on; return it, or the constant where that lasts better."""
+    """Learn one θ for all steps from these states on; return it, the constant, or one of these with scaled penalties,
+    whichever lasts."""
     begin = perf_counter()
     count = learner.settings.block
     base = {name: np.full(count, constant.theta[name][0]) for name in learner.names}
@@ -25,9 +26,19 @@ def learn_steady(learner: Learner, states: State, constant: Learned, report: Rep
     found = learner.minimise(objective, x, unknowns.reach(x), learner.settings.iterations, report)
     learned = {name: float(value[0]) for name, value in unknowns.theta(found.x)[0].items()}
     held = {name: float(constant.theta[name][0]) for name in learner.names}
-    theta = choose_lasting(learner, states, [learned, held])
+    theta = choose_lasting(learner, states, list_neighbours(learner, [learned, held]))
     values = {name: np.array([value]) for name, value in theta.items()}
     return Learned("steady", values, found.value, found.start, found.evaluations, perf_counter() - begin)
+
+
+def list_neighbours(learner: Learner, candidates: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Return the candidates, then each with all penalties scaled, the knob of the ADMM packages."""
+    scaled = [name for name in learner.learned if name in learner.factored]
+    found = list(candidates)
+    if scaled:
+        for scale in learner.recipe.scales:
+            found += [theta | {name: scale * theta[name] for name in scaled} for theta in candidates]
+    return found
 
 
 def choose_lasting(learner: Learner, states: State, candidates: list[dict[str, float]]) -> dict[str, float]:

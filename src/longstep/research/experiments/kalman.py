@@ -201,7 +201,7 @@ class KalmanExperiment(Experiment[Conic]):
     sizes: ClassVar[Mapping[str, Size]] = {
         "small": replace(
             _SMALL, problem={"horizon": 8, "length": 30}, test=60, steps=120, horizon=10, package_steps=60,
-            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}
+            training={"iterations": 8, "candidates": 12, "starts": 1}
         ),
         "reference": Size(test=200, few=200, steps=300),
         "paper": Size(slow=30, steps=300, neighbours=1000, networks=(10, 1000), l2ws=300, lm=50, package=20),

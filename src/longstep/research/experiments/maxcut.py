@@ -95,7 +95,7 @@ class MaxcutExperiment(Experiment[Conic]):
             _SMALL,
             problem={"nodes": 8}, validation=600, test=60, steps=120, certified=(10, 20, 30), horizon=10,
             package_steps=60,
-            training={"iterations": 8, "candidates": 12, "starts": 1, "joint": False}
+            training={"iterations": 8, "candidates": 12, "starts": 1}
         ),
         "reference": Size(
             validation=600, test=200, few=50, slow=10, timed=10, steps=200, certified=(10, 20, 30, 40, 50)
