@@ -312,7 +312,7 @@ def run_memory(quick):
         for N, B, H in ((10, 10, 20), (10, 10, 50), (10, 20, 50), (100, 10, 50)):
             if len(report.data.train) < N:
                 continue
-            loss = resolve_loss("metric", N, DEFAULT, monotone=algorithm.metric_groups(report.family) is not None)
+            loss = resolve_loss("metric", DEFAULT, monotone=algorithm.metric(report.family) is not None)
             split = report.data.train.select(range(N))
             block = Program(gather(report.family, algorithm, split, None, loss, DEFAULT).task, loss, B, DEFAULT)
             states = block.start(None)
