@@ -5,6 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 import longstep as ls
+from longstep.data.references import solve_references
+from longstep.engine import jitted
 from longstep.families.point import Point
 from longstep.research.experiments import quadcopter
 
@@ -293,6 +295,40 @@ def test_shared_factors_are_made_once():
     assert ls.Solver(family, alphas).plan.factors.inverse.shape == (1, 172, 172)
     rhos = ls.Schedule({k: [v] * 6 if k != "rho_ineq" else [1, 2, 3, 1, 2, 0.1] for k, v in default.items()}, default)
     assert ls.Solver(family, rhos).plan.factors.inverse.shape == (4, 172, 172)
+
+
+@pytest.mark.parametrize("make", ["qp", "conic", "quadratic"])
+def test_equal_families_share_compiled_programs(make):
+    """What is made again of the same numbers compiles nothing; of others it has its own optimum."""
+
+    def draw(seed):
+        rng = np.random.default_rng(seed)
+        P, A, move = np.diag(1 + rng.random(3)), rng.normal(size=(2, 3)), rng.normal(size=(3, 2))
+        if make == "qp":
+            return ls.QP(P, A, q=np.ones(3), l=-np.ones(2), u=np.ones(2), parameter=ls.Affine(q=move))
+        if make == "conic":
+            cones = ls.Cones(nonnegative=2)
+            return ls.Conic(P, A, cones, b=np.ones(2), c=np.ones(3), parameter=ls.Affine(c=move))
+        return ls.Quadratic(P, q=np.ones(3), parameter=ls.Affine(q=move))
+
+    def solve(family):
+        return ls.Solver(family).solve_batch(np.eye(2), eps_abs=1e-9, eps_rel=1e-9)
+
+    def count():
+        return sum(f._cache_size() for f in (jitted.solve_until, jitted.begin_solve, jitted.advance))
+
+    none = count()
+    first = solve(draw(0))
+    before = count()
+    assert before > none
+    np.testing.assert_array_equal(solve(draw(0)).x, first.x)
+    assert count() == before
+    other = draw(1)
+    assert other.content_hash() != draw(0).content_hash()
+    found = solve(other)
+    assert np.abs(found.x - first.x).max() > 1e-3
+    optima = solve_references(other, np.eye(2), cache=False, progress=False)
+    np.testing.assert_allclose(found.x, optima.x, atol=1e-6)
 
 
 def test_equilibration_changes_the_way_and_not_the_answer():

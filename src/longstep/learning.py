@@ -18,7 +18,7 @@ from .certificates.certificate import Certificate, certify, has_exact_claim, lea
 from .cvxpy import Model, from_cvxpy
 from .data.columns import Columns
 from .data.dataset import Dataset, Split
-from .data.division import divide_samples, read_past
+from .data.division import LARGE, divide_samples, read_past
 from .engine.finisher import can_finish, finish_cost, finishes_by_sets, is_singular
 from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
@@ -39,8 +39,6 @@ from .training.train import train
 _CLAIMS = 5
 # Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
 _KNOWN = 400
-# With more unknowns than this, one form of ADMM is tried where there is no finish.
-_LARGE = 300
 
 
 def learn(
@@ -212,7 +210,7 @@ def list_forms(family: Family) -> list[Algorithm]:
     """
     if family.sparse:
         return [default_algorithm(family)]
-    return list_tried(family, exact=can_finish(family), large=family.n > _LARGE)
+    return list_tried(family, exact=can_finish(family), large=family.n > LARGE)
 
 
 def _find_largest(family: Family, forms: Sequence[Algorithm]) -> Algorithm:

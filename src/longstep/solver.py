@@ -349,9 +349,26 @@ class Solver:
         if count < 0:
             raise ValueError(f"the number of steps must not be negative, got {count}")
         parameters = self.family.vectors(parameters)
-        start = self._read_start(warm_start, (self._count(parameters),))
-        if self.plan.on_host and self._count(parameters) > 1:
-            return self._run_each(parameters, count, start)
+        instances = self._count(parameters)
+        if instances == 0:
+            raise ValueError("the batch is empty")
+        start = self._read_start(warm_start, (instances,))
+
+        def piece(index: int, width: int) -> History:
+            padded = np.minimum(np.arange(index, index + width), instances - 1)
+            part = map_given(lambda point: point.map(lambda a: a[..., padded]), start)
+            found = self._run_piece(self._select(parameters, padded), width, count, part)
+            kept = min(width, instances - index)
+            return jax.tree.map(lambda a: a[:kept], found)
+
+        largest = batching.choose_narrow(instances)
+        if self.plan.on_host:
+            largest = 1
+        parts = batching.run(piece, batching.divide(instances, largest))
+        return jax.tree.map(lambda *a: np.concatenate(a), *parts)
+
+    def _run_piece(self, parameters: Any, instances: int, count: int, start: Point | None) -> History:
+        """`run` for instances that are run together."""
         encoded = self._encode(parameters)
         first = self._choose_first(start)
         if start is None:
@@ -359,23 +376,10 @@ class Solver:
         if self.family.dtype != np.float64:
             visited, safe = jitted.visit_points(self._key, int(count), first, self._leaves, encoded, start)
             points = [visited.map(lambda a, k=k: np.asarray(a[k])) for k in range(count + 1)]
-            return self._measure(parameters, points, _flag(safe, self._count(parameters)))
+            return self._measure(parameters, points, _flag(safe, instances))
         found, safe = jitted.record_steps(self._key, int(count), first, self._leaves, encoded, start)
         fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(found).items()}
-        return History(**fields, safeguarded=_flag(safe, self._count(parameters)))
-
-    def _run_each(self, parameters: Any, count: int, start: Point | None) -> History:
-        """`run` for one instance after the other."""
-
-        def one(index: int, _: int) -> History:
-            places = np.array([index])
-            part = None
-            if start is not None:
-                part = start.map(lambda a: a[..., places].T)
-            return self.run(self._select(parameters, places), count, warm_start=part)
-
-        parts = batching.run(one, [(index, 1) for index in range(self._count(parameters))])
-        return jax.tree.map(lambda *a: np.concatenate(a), *parts)
+        return History(**fields, safeguarded=_flag(safe, instances))
 
     def rehearse(self, parameters: Any, marks: Iterable[int], eps: float) -> Rehearsal:
         """Take a batch to each of these numbers of steps, as a solve to `eps` would, to try the finish there."""

@@ -1,16 +1,19 @@
 """Content hashes: equal exactly for equal data."""
 
+import functools
 import hashlib
 import inspect
 import sys
 import textwrap
 import tokenize
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
+from typing_extensions import override
 
 # What these functions do is a matter of versions, not of the family.
 _LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "scipy", "equinox", "longstep"}
@@ -26,6 +29,29 @@ def content_hash(*items: object) -> str:
     for item in items:
         _feed(digest, item)
     return digest.hexdigest()
+
+
+class ByContent(ABC):
+    """What is equal where all that defines it is: held by jit, it lets equal families share compiled programs."""
+
+    @abstractmethod
+    def hashed(self) -> tuple:
+        """Return what defines it."""
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """The hash of what defines it, made when it is first compared."""
+        return content_hash(type(self).__name__, *self.hashed())
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, ByContent) and type(self) is type(other) and self.fingerprint == other.fingerprint
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
 
 def _feed(digest: _Digest, item: object) -> None:

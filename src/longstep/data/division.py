@@ -20,7 +20,7 @@ _SELECTION = 200
 # How many training instances are taken where there are enough; large families learn from fewer in the same time.
 _TRAIN = 100
 _TRAIN_LARGE = 20
-_LARGE = 300
+LARGE = 300
 # Where an instance takes seconds, fewer of all.
 _SPARSE = {"validation": 0, "test": 20, "selection": 8}
 _UNCERTIFIED = (
@@ -38,7 +38,7 @@ def divide_samples(
         raise ValueError(f"sizes has {', '.join(unknown)}; the splits are train, validation and test")
     sizes = sizes or {}
     most = _TRAIN
-    if family.n > _LARGE:
+    if family.n > LARGE:
         most = _TRAIN_LARGE
     if callable(samples):
         if iid is False:

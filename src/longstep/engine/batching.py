@@ -52,6 +52,13 @@ def chunk(numbers: int, itemsize: int) -> int:
     return max(min(_ON_ACCELERATORS * devices, devices * count_fitting(_COPIES * numbers * itemsize)), devices)
 
 
+def choose_narrow(count: int) -> int:
+    """Return how many of so many instances run at a time where all numbers of them share one shape: on a CPU."""
+    if not _has_one_cpu():
+        return count
+    return _NARROW
+
+
 def count_fitting(size: float) -> int:
     """Return how many instances fit into half the memory of a device, each of which takes so many bytes."""
     return int(0.5 * available() / max(size, 1))

@@ -22,7 +22,8 @@ from .package_errors import prepare_osqp, prepare_scs, split_rows
 TOLERANCES = (1e-3, 1e-6)
 # First-order steps on large problems are for these.
 _SPARSE_TOLERANCES = (1e-3, 1e-4)
-MOST_STEPS = 20_000
+# The steps that are given where nothing tells how many are needed.
+_MOST = 20_000
 # What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
 _USUAL_STEPS = 4_000
 # The steps after which most instances are done.
@@ -44,7 +45,7 @@ class Cost:
     steps: np.ndarray
     done: np.ndarray
     seconds: float
-    most: int = MOST_STEPS
+    most: int = _MOST
 
     @property
     def unsolved(self) -> int:
@@ -54,7 +55,7 @@ class Cost:
     @property
     def level(self) -> float:
         """One number: the mean logarithm of the median, the 95% quantile and the worst count."""
-        steps = np.where(self.done, np.maximum(self.steps, 1), 10 * MOST_STEPS)
+        steps = np.where(self.done, np.maximum(self.steps, 1), 10 * _MOST)
         return float(np.mean(np.log([np.median(steps), np.quantile(steps, 0.95), steps.max()])))
 
     def to_json(self) -> dict[str, Json]:
@@ -74,7 +75,7 @@ class Cost:
 
 
 def solver_cost(
-    name: str, solver: Solver, parameters: PyTree, eps: float, *, most: int = MOST_STEPS, timed: bool = False
+    name: str, solver: Solver, parameters: PyTree, eps: float, *, most: int = _MOST, timed: bool = False
 ) -> Cost:
     """Return what a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
     first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
@@ -109,7 +110,7 @@ def list_tolerances(family: Family) -> tuple[float, ...]:
 
 def most_steps(family: Family) -> int:
     """Return how many steps methods are given: where one takes long, as many as the osqp package as it comes."""
-    return _USUAL_STEPS if family.sparse else MOST_STEPS
+    return _USUAL_STEPS if family.sparse else _MOST
 
 
 def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
@@ -134,7 +135,7 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
 
 
-def package_cost(family: Family, parameters: PyTree, eps: float, *, most: int = MOST_STEPS) -> Cost | None:
+def package_cost(family: Family, parameters: PyTree, eps: float, *, most: int = _MOST) -> Cost | None:
     """Return what the C package takes, `osqp` or `scs`, set up once and adaptive; None where it is not there."""
     # A family of another kind, a subclass included, is not what a package takes.
     if isinstance(family, QP) and type(family) is QP and find_spec("osqp") is not None:

@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
+from typing_extensions import override
 
+from .._util.hashing import ByContent
 from ..linalg.matrix import ArrayLike2D, Matrix, SparseMatrix, along, make_matrix, to_csr
 from ..linalg.real import real_array
 
 
-class Affine:
+class Affine(ByContent):
     """q(x) = q + M_q x, l(x) = l + M_l x, …: the family's base values plus a matrix times the parameter.
 
     Data without a matrix keep their base value. A missing base value counts as zero where a matrix is given.
@@ -72,8 +74,8 @@ class Affine:
         gap = abs(self.matrices.get(first, zero) - self.matrices.get(second, zero))
         return np.asarray(gap.sum(axis=1)).ravel() == 0
 
+    @override
     def hashed(self) -> tuple:
-        """Return what defines the map."""
         return tuple(sorted(self.matrices.items()))
 
 

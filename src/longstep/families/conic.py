@@ -155,4 +155,4 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
     @override
     def hashed(self) -> tuple:
         mapped = map_given(Affine.hashed, self.parameter)
-        return *self.host.hashed(), self.cones.hashed(), mapped
+        return *self.host.problem, self.cones.hashed(), mapped

@@ -9,6 +9,8 @@ import scipy.sparse as sp
 from jaxtyping import Array
 from typing_extensions import override
 
+from .._util.hashing import ByContent
+from .._util.optional import map_given
 from .._util.progress import say
 from .._util.text import duration
 from ..linalg.matrix import ArrayLike2D, is_one_to_one, to_csr
@@ -35,8 +37,8 @@ _TOO_LARGE = (
 )
 
 
-class Host:
-    """The user's own data, on the host; compared by identity so that jit can hold it."""
+class Host(ByContent):
+    """The user's own data, on the host."""
 
     def __init__(
         self,
@@ -52,9 +54,14 @@ class Host:
         self.equilibrate = equilibrate
         self.layout = layout
 
-    def hashed(self) -> tuple:
-        """Return what defines the problem."""
+    @property
+    def problem(self) -> tuple:
+        """What defines the problem."""
         return self.P, self.A, self.values
+
+    @override
+    def hashed(self) -> tuple:
+        return *self.problem, self.equilibrate, map_given(Layout.to_json, self.layout)
 
 
 HostT = TypeVar("HostT", bound=Host)

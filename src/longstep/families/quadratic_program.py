@@ -81,6 +81,10 @@ class QPHost(Host):
         super().__init__(P, A, values, equilibrate, layout)
         self.kinds = kinds
 
+    @override
+    def hashed(self) -> tuple:
+        return *super().hashed(), self.kinds.equality, self.kinds.is_free, self.kinds.can_cross
+
 
 class QP(ConstrainedFamily[QPInstance, QPHost]):
     """minimise ½x'Px + q'x subject to l ≤ Ax ≤ u, with P, A shared and (q, l, u) the instance.
@@ -252,7 +256,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
     @override
     def hashed(self) -> tuple:
         mapped = map_given(Affine.hashed, self.parameter)
-        return *self.host.hashed(), self.host.kinds.equality, self.host.kinds.is_free, mapped
+        return *self.host.problem, self.host.kinds.equality, self.host.kinds.is_free, mapped
 
 
 def _read_bound(name: str, value: ArrayLike | None, m: int) -> np.ndarray | None:

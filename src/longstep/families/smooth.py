@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
+from .._util.hashing import ByContent
 from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, is_diagonal, make_matrix, to_csr
 from ..linalg.real import plain_array, real_number
@@ -365,14 +366,18 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         return self.host.P, self.host.q, self.lower_bound, mapped
 
 
-class _QuadraticHost:
-    """The user's own data, on the host; compared by identity so that jit can hold it."""
+class _QuadraticHost(ByContent):
+    """The user's own data, on the host."""
 
     def __init__(self, P: sp.csr_array, q: np.ndarray | None, eigenvalues: Float[np.ndarray, " n"]):
         self.P = P
         self.q = q
         self.eigenvalues = eigenvalues
         self.diagonal = is_diagonal(P)
+
+    @override
+    def hashed(self) -> tuple:
+        return self.P, self.q
 
     @functools.cached_property
     def spectrum(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
