@@ -24,7 +24,7 @@ from ..algorithms.residuals import Residuals
 from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
 from ..families.point import Point
 from ..families.quadratic_program import QP
-from .pivoting import ROUNDING, Bounds, Coupling, RowSet, SetSearch, over_instances, pivot, seed
+from .pivoting import Bounds, Coupling, RowSet, SetSearch, choose_rounding, over_instances, pivot, seed
 
 # Residuals and gap of an exact point, absolute and relative, in the user's units.
 ACCURACY = 1e-9
@@ -153,7 +153,7 @@ def _make_bounds(finish: Finish, instance: EliminatedInstance, center: Float[Arr
     e = finish.family.elimination
     cost = instance.cost - finish.delta * center
     g = instance.level - finish.spread @ cost
-    noise = ROUNDING * (1.0 + jnp.abs(instance.level) + jnp.abs(g))
+    noise = choose_rounding(finish.proximal) * (1.0 + jnp.abs(instance.level) + jnp.abs(g))
     return Bounds(g, instance.l[e.others], instance.u[e.others], noise)
 
 

@@ -19,8 +19,10 @@ from .batching import count_fitting, wants_width
 
 # A row is dependent on the active ones where what is left of it is below this part of it.
 DEPENDENT = 1e-9
-# Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from.
+# Rows are violated, and multipliers have the wrong sign, by more than this part of what they are computed from; with a
+# proximal term, which leaves H ill-conditioned, by more: sets would change for rounding alone, on and on.
 ROUNDING = 1e-14
+ROUNDING_UNEVEN = 1e-12
 # Bytes of a core's cache that the sets of some instances may fill, and how many they are at most.
 _CACHE = 1 << 19
 _MOST = 256
@@ -46,6 +48,13 @@ class Coupling(eqx.Module):
         if wants_width():
             return int(np.clip(count_fitting(_COPIES * size), _MOST, _MOST_AT_ALL))
         return int(np.clip(_CACHE // size, 4, _MOST))
+
+
+def choose_rounding(uneven: bool) -> float:
+    """Return what part of the numbers that a row's value is computed from counts as rounding."""
+    if uneven:
+        return ROUNDING_UNEVEN
+    return ROUNDING
 
 
 class SetSearch(eqx.Module):
@@ -169,6 +178,12 @@ def _leave(found: RowSet, slot: Int[Array, ""], wanted: Bool[Array, ""]) -> RowS
     return RowSet(rows, side, y, K, found.changes, found.going)
 
 
+def _spread(H: Float[Array, "i i"], places: Int[Array, " a"], y: Float[Array, " a"]) -> Float[Array, " i"]:
+    """Return Hμ of the multipliers at these places. H is symmetric, and instances that stand as rows to its left are
+    multiplied in half the time."""
+    return jnp.zeros(H.shape[0], y.dtype).at[places].set(y, mode="drop") @ H
+
+
 def _find_multipliers(
     coupling: Coupling, bounds: Bounds, found: RowSet, places: Int[Array, " a"]
 ) -> Float[Array, " a"]:
@@ -179,7 +194,7 @@ def _find_multipliers(
     if not coupling.uneven:
         return target
     # What the updates of K have lost is made up for.
-    values = H @ jnp.zeros(H.shape[0], off.dtype).at[places].set(target, mode="drop")
+    values = _spread(H, places, target)
     return target + found.K @ jnp.where(found.side != 0, off - values[found.rows], 0.0)
 
 
@@ -189,7 +204,7 @@ def _find_violated(
     """Return the row outside of the set that is violated most in the norm of the dual, at which bound, and whether it
     is; y are the multipliers of the set."""
     H = coupling.gram
-    s = bounds.g - H @ jnp.zeros(H.shape[0], y.dtype).at[places].set(y, mode="drop")
+    s = bounds.g - _spread(H, places, y)
     outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / coupling.root, 0.0)
     outside = outside.at[places].set(0.0, mode="drop")
     row = jnp.argmax(outside).astype(jnp.int32)

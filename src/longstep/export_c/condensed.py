@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..engine.finish import ACCURACY, OUTER, corrections, finish_tables
-from ..engine.pivoting import DEPENDENT, ROUNDING, most_changes
+from ..engine.pivoting import DEPENDENT, choose_rounding, most_changes
 from . import emit
 from .condensation import Condensation
 from .linear import Linear
@@ -139,7 +139,8 @@ def _write_finish(problem: Problem, c: Condensation, precision: str) -> list[str
         "FINISH_CORRECTIONS": corrections(made.delta),
         "PROXIMAL": int(made.delta > 0),
     }
-    scalars = {"DEPENDENT": DEPENDENT, "FINISH_ROUNDING": ROUNDING, "FINISH_ACCURACY": ACCURACY}
+    rounding = choose_rounding(made.delta > 0)
+    scalars = {"DEPENDENT": DEPENDENT, "FINISH_ROUNDING": rounding, "FINISH_ACCURACY": ACCURACY}
     vectors = {"gram": made.gram, "spread": made.spread, "one_over_root": 1 / made.root}
     proximal = ""
     if made.delta:

@@ -1,6 +1,6 @@
 """When the finish is first tried: after the steps with which a solve costs least."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,12 +118,22 @@ def find_proximal(trials: Trials, places: Collection[int]) -> float:
 
     tried = {proximal: measure(proximal, recipe.finish_trial) for proximal in recipe.finish_proximal}
     likely = _cheapest(tried, recipe.finish_likely)
+    usual = recipe.finish_proximal[0]
+    if _choose_proximal(likely, recipe) == usual and measure(usual, recipe.finish_few)[0] == 0:
+        return usual
     if len(likely) > 1:
         # A few do not tell which of them has the shorter tail.
         likely = _cheapest({proximal: measure(proximal, recipe.finish_few) for proximal in likely}, np.inf)
-    first = next(iter(likely))
-    best = min(likely, key=lambda proximal: likely[proximal])
-    return best if likely[best] < recipe.finish_gain * likely[first] else first
+    return _choose_proximal(likely, recipe)
+
+
+def _choose_proximal(costs: dict[float, float], recipe: Recipe) -> float:
+    """Return the first of these terms, or that which costs least where it costs clearly less."""
+    first = next(iter(costs))
+    best = min(costs, key=lambda proximal: costs[proximal])
+    if costs[best] < recipe.finish_gain * costs[first]:
+        return best
+    return first
 
 
 def _cheapest(tried: dict[float, tuple[float, float]], within: float) -> dict[float, float]:
@@ -152,14 +162,32 @@ def learn_finish(
     if trials.is_singular:
         record["proximal"] = find_proximal(trials, {marks[0], marks[-1]}) if proximal is None else proximal
         trials.use(record["proximal"])
+    likely = _list_likely(trials, marks)
+    costs: dict[int, float] = {}
+    for steps in likely:
+        inexact, cost = trials.measure(steps, recipe.finish_instances)
+        if inexact <= 1 - recipe.finish_share:
+            costs[steps] = cost
+        if len(costs) == recipe.finish_finalists:
+            break
+    if costs:
+        record["finish"] = min(costs, key=lambda steps: costs[steps])
+    return record
+
+
+def _list_likely(trials: Trials, marks: Sequence[int]) -> list[int]:
+    """Return after how many steps the finish may pay, on a few instances, the cheapest first; the most steps come
+    first among the marks."""
+    recipe = trials.recipe
     costs: dict[int, float] = {}
     for steps in marks:
-        cost = trials.judge(steps, min(costs.values(), default=np.inf))
-        if np.isfinite(cost):
-            costs[steps] = cost
-            # Fewer steps leave more changes: once these cost more, they will. Where steps are next to nothing beside
-            # the finish, fewer of them save nothing.
-            least = min(costs.values())
-            if cost > recipe.finish_likely * least or steps < (1 - recipe.lengthening) * least:
-                break
-    return record | ({"finish": min(costs, key=lambda steps: costs[steps])} if costs else {})
+        inexact, cost = trials.measure(steps, recipe.finish_trial)
+        if inexact > 2 * (1 - recipe.finish_share):
+            continue
+        costs[steps] = cost
+        # Fewer steps leave more changes: once these cost more, they will. Where steps are next to nothing beside the
+        # finish, fewer of them save nothing.
+        least = min(costs.values())
+        if cost > recipe.finish_likely * least or steps < (1 - recipe.lengthening) * least:
+            break
+    return sorted(costs, key=lambda steps: costs[steps])
