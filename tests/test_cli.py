@@ -33,7 +33,7 @@ SAMPLER = """
 def sample(rng):
     return {"c": rng.normal(size=3), "top": 0.5 + 0.4 * rng.random()}
 """
-SMALL = ("--horizon", "10", "--block", "4,6", "--train", "6", "--test", "8")
+SMALL = ("--horizon", "10", "--block", "4,6", "--train", "8", "--test", "8")
 CERTIFIED = (*SMALL, "--validation", "700")
 NAMES = ["c[0]", "c[1]", "c[2]", "top"]
 
@@ -118,7 +118,7 @@ def test_from_a_model_and_a_table_to_solutions(folder, learned):
     assert "--iid" in said.stderr
     assert said.stderr.startswith("memory: ")
     assert "plan: 10 steps for 3 unknowns" in said.stderr
-    assert "instances: 6 to learn from, 8 to compare on" in said.stderr
+    assert "instances: 8 to learn from, 8 to compare on" in said.stderr
     for phase in ("references", "training", "selection", "test"):
         assert said.stderr.index(f"{phase}: ") < said.stderr.index(f"{phase}: done in ")
     assert f"longstep solve {solver}" in said.stderr
@@ -177,7 +177,7 @@ def test_json_is_alone_on_stdout(folder, learned):
     assert document["file"] == str(solver)
     assert document["certificate"] is None
     assert "No certificate" in document["notes"][0]
-    assert document["instances"] == {"train": 6, "test": 8}
+    assert document["instances"] == {"train": 8, "test": 8}
     assert document["memory"]["training"] > 0
     files = [str(folder / "model.py"), "--out", str(solver), "--samples", str(folder / "past.csv")]
     assert shlex.split(document["origin"]["command"]) == ["longstep", "learn", *files, *SMALL]
@@ -248,7 +248,7 @@ def test_evaluate_compares_with_the_best_constant_and_the_defaults(folder, learn
 def test_info_tells_what_is_in_the_file(folder, learned):
     result = invoke("info", learned[0])
     assert result.exit_code == 0, result.output
-    for words in ("Condensed", "c (3)", "top (scalar)", "x (3)", "rho", "from 6 instances", "seed 0", "c[0]", "jax"):
+    for words in ("Condensed", "c (3)", "top (scalar)", "x (3)", "rho", "from 8 instances", "seed 0", "c[0]", "jax"):
         assert words in result.stdout
     assert "certificate: none" in result.stdout
     document = json.loads(invoke("info", learned[0], "--json").stdout)

@@ -32,7 +32,7 @@ from longstep.learning import _find_references
 from .helpers import random_qp
 
 QUICK = {"horizon": 5, "block": 5, "iterations": 3, "candidates": 4, "cache": False, "progress": False}
-SIZES = {"train": 4, "validation": 330, "test": 8}
+SIZES = {"train": 8, "validation": 330, "test": 8}
 
 
 @pytest.fixture(scope="module")

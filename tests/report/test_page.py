@@ -31,7 +31,7 @@ from longstep.training.record import Training
 from longstep.training.select import Comparison
 
 QUICK = {"horizon": 5, "block": 5, "iterations": 3, "candidates": 4, "cache": False, "progress": False}
-SIZES = {"train": 4, "validation": 330, "test": 8}
+SIZES = {"train": 8, "validation": 330, "test": 8}
 # A name that would end an attribute, open an element and begin an entity.
 ODD = '<b>&"'
 SCRIPT = "<script>alert('x')</script>"
