@@ -6,9 +6,9 @@
 A rule is dropped by fields of the Recipe or options of `train`; the algorithm is the first that `learn` tries, without
 a finish. Counts are iterations from where an instance's error stays at most 1e-3 and 1e-6 (suboptimality for lasso and
 logistic regression, max(primal, dual) residual in the 2-norm for the others), over 200 test instances: their geometric
-mean, 95% quantile and maximum, and how many are above after 300 iterations, which count as 300. Every seed has training and test
-instances of its own. `another seed` drops nothing: it draws candidates and starts anew, so it shows what is noise.
-Results are added to JSON: out/benchmarks/ablation.json.
+mean, 95% quantile and maximum, and how many are above after 300 iterations, which count as 300. Every seed has training
+and test instances of its own. `another seed` drops nothing: it draws candidates and starts anew, so it shows what is
+noise. Results are added to JSON: out/benchmarks/ablation.json.
 """
 
 import argparse
