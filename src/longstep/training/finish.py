@@ -1,5 +1,6 @@
 """When the finish is first tried: after the steps with which a solve costs least."""
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -111,6 +112,7 @@ def find_proximal(trials: Trials, places: Collection[int]) -> float:
     one shows, and after many. Of those the first, unless another costs clearly less."""
     recipe = trials.recipe
 
+    @functools.cache
     def measure(proximal: float, count: int) -> tuple[float, float]:
         trials.use(proximal)
         inexact, cost = zip(*(trials.measure(steps, count) for steps in places), strict=True)
@@ -176,8 +178,8 @@ def learn_finish(
 
 
 def _list_likely(trials: Trials, marks: Sequence[int]) -> list[int]:
-    """Return after how many steps the finish may pay, on a few instances, the cheapest first; the most steps come
-    first among the marks."""
+    """Return after which of these numbers of steps, the largest first, the finish may pay: on a few instances, the
+    cheapest first."""
     recipe = trials.recipe
     costs: dict[int, float] = {}
     for steps in marks:

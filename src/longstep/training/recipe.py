@@ -126,8 +126,8 @@ class Recipe:
     start_steps: Count = 30
 
     # ── The finish ──
-    # It is tried after so many steps, first on some instances, then on more, at most on so many, of as many numbers of
-    # steps as are said. Only where it succeeds on this share of them.
+    # It is tried after each of these numbers of steps on a few instances. The cheapest are tried on more, because a
+    # few do not tell the tail, and one of those is taken where it succeeds on this share.
     finish_marks: tuple[Size, ...] = (0, 1, 3, 5, 10, 15, 20, 30, 50)
     finish_finalists: Count = 3
     finish_trial: Count = 8
