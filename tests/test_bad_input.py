@@ -305,6 +305,9 @@ WRONG_METADATA = {
     "a family that is text": lambda m: m | {"family": "QP"},
     "a family without its fields": lambda m: m | {"family": {"type": "QP"}},
     "another precision": lambda m: m | {"family": m["family"] | {"dtype": "complex128"}},
+    "a patience that is a number": lambda m: m | {"patience": 3},
+    "a patience without steps": lambda m: m | {"patience": [1e-3, None]},
+    "a patience of no number": lambda m: m | {"patience": [float("nan"), 3]},
     "a finish of a googol": lambda m: m | {"finish": 10**100},
     "a range that is text": lambda m: m | {"seen": "x"},
     "a range of less than nothing": lambda m: m | {"seen": -1},
@@ -317,6 +320,7 @@ WRONG_RECORDS = [
     *[{"instance_hashes": value} for value in (5, None, [[1]], [None], "abc", {})],
     *[{"constant": value} for value in (5, None, {"step": 1.0}, {"alpha": "x"}, {"alpha": 10**400}, {"ladder": 1.0})],
     *[{"finish": value} for value in (None, "x", -1, 1.5, 10**400)],
+    *[{"patience": value} for value in (None, 3, [1e-3], [1e-3, -1], ["x", 3], [10**400, 3], [1e-3, 10**400])],
     *[{"versions": value} for value in (3, {"jax": 3}, ["a"])],
     *[{"seconds": value} for value in ("long", None, [], 10**400)],
     {"kept": 3}, {"instances": "many"}, {"seed": {}},
@@ -328,6 +332,7 @@ def test_crafted_records(tmp_path, record):
     """Whatever is read of a record of training later is looked at when it is loaded."""
     solver = ls.Solver(qp())
     solver.record = {"constant": {"alpha": 1.6}, "instance_hashes": ["a"], "proximal": 1e-4, "finish": 10}
+    solver.record["patience"] = [1e-3, 50]
     solver.save(tmp_path / "solver.longstep")
     assert ls.Solver.load(tmp_path / "solver.longstep").record == solver.record
     path = crafted(tmp_path / "solver.longstep", lambda m: m | {"training": m["training"] | record})

@@ -396,10 +396,11 @@ def test_training_instances_without_a_solution_are_left_out():
     assert notes[0].startswith("1 of 6 training instances have no solution and were left out")
 
 
-@pytest.mark.parametrize(("place", "kept"), [(2, "the best constant"), (3, "the defaults")])
+@pytest.mark.parametrize(("place", "kept"), [(1, "the best constant"), (3, "the defaults")])
 def test_what_is_kept_need_not_be_learned(place, kept, problem, monkeypatch):
-    # The finish makes all of these exact at once, and nothing else would be looked at.
-    monkeypatch.setattr(learning, "first_try", lambda solver, parameters: solver.solve_batch(parameters, steps=1))
+    if kept == "the defaults":
+        # The finish makes all of these exact at once, and they would not be looked at.
+        monkeypatch.setattr(learning, "first_try", lambda solver, parameters: solver.solve_batch(parameters, steps=1))
     monkeypatch.setattr(learning, "choose_solver", lambda solvers, parameters: place)
     solver, report = ls.learn(problem, past(12), **QUICK)
     assert (report.training.kept, report.training.record["kept"]) == (kept, kept)

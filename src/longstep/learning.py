@@ -24,7 +24,7 @@ from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
 from .errors import InaccurateReferenceError, NoOptimumError
 from .evaluation import scheduled
-from .evaluation.cost import Costs, choose_solver, compare_costs
+from .evaluation.cost import Costs, choose_patience, choose_solver, compare_costs
 from .evaluation.evaluate import Evaluation, evaluate
 from .evaluation.package_errors import measure_package
 from .families.base import Family
@@ -230,34 +230,53 @@ def _select(family: Family, trained: Training, parameters: Any) -> tuple[str, Tr
 
 
 def _list_candidates(family: Family, trained: Training, parameters: Any) -> list[tuple[str, Training, Solver]]:
-    """Return what might be kept. Where the finish makes all instances exact at once, only when it is tried is in
-    question: by then, or when the steps before it have cost as much as it does. That of cone programs is tried when
-    they have, or after the learned steps."""
-    learned = Solver(family, trained)
-    candidates = [("learned", trained, learned)]
-    if learned.finish is not None and finishes_by_sets(family):
-        found = first_try(learned, parameters)
-        later = int(np.ceil(np.mean(finish_cost(family, found, is_singular(trained.record)))))
-        if later > learned.finish:
-            patient = replace(trained, record=trained.record | {"finish": later})
-            candidates.append(("learned", patient, Solver(family, patient)))
-        if np.all(found.exact):
-            return candidates
-    elif learned.finish is not None:
-        # Newton's steps cost many of these: worth it at once where the steps that come after creep.
-        eager = replace(trained, record=trained.record | {"finish": max(len(trained.schedule), 1)})
-        candidates.append(("learned", eager, Solver(family, eager)))
+    """Return what might be kept. Where the finish makes all instances exact at once, the ladder that comes later and
+    the defaults are in no question."""
+    trained, all_exact = _learn_patience(family, trained, parameters)
+    held = _record_kept(replace(trained, schedule=trained.constant), "the best constant")
+    candidates = [
+        ("learned", trained, Solver(family, trained)),
+        ("best constant with ladder", held, Solver(family, held)),
+    ]
+    if all_exact:
+        return candidates
     usual = default_algorithm(family)
     settled = constant(usual.hyperparameters(family))
     untrained = replace(trained, algorithm=usual, schedule=settled, constant=settled, start=None)
     defaults = _record_kept(untrained, "the defaults")
-    held = _record_kept(replace(trained, schedule=trained.constant), "the best constant")
     return [
         *candidates,
         ("learned", trained, Solver(family, trained, ladder="late")),
-        ("best constant with ladder", held, Solver(family, held)),
         ("defaults with ladder", defaults, Solver(family, defaults)),
     ]
+
+
+def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple[Training, bool]:
+    """Return a training with what is known of when its finish is first tried, and whether that makes all instances
+    exact. It is worth trying early, or when the steps before have cost as much as it does: many solves to loose
+    tolerances have ended by then, and none takes much longer than twice the finish."""
+    learned = Solver(family, trained)
+    early = later = learned.finish
+    if early is None or later is None:
+        return trained, False
+    all_exact = False
+    if finishes_by_sets(family):
+        found = first_try(learned, parameters)
+        all_exact = bool(np.all(found.exact))
+        later = max(early, int(np.ceil(np.mean(finish_cost(family, found, is_singular(trained.record))))))
+    else:
+        # Newton's steps cost many of these: worth it at once where the steps that come after creep.
+        early, later = sorted((max(len(trained.schedule), 1), early))
+    eager = replace(trained, record=trained.record | {"finish": early})
+    if later == early:
+        return eager, all_exact
+    patient = replace(trained, record=trained.record | {"finish": later})
+    least = choose_patience(Solver(family, eager), Solver(family, patient), parameters)
+    if least == 0:
+        return patient, all_exact
+    if np.isfinite(least):
+        eager.record["patience"] = [least, later]
+    return eager, all_exact
 
 
 def _record_kept(training: Training, kept: str) -> Training:

@@ -17,6 +17,7 @@ from .algorithms.base import Algorithm
 from .algorithms.registry import BY_NAME
 from .cones.product import Cones
 from .engine.budget import MOST_STEPS
+from .engine.finisher import Patience
 from .engine.plan import LadderUse
 from .engine.start import LearnedStart, check_start
 from .errors import FileFormatError
@@ -55,6 +56,7 @@ class Parts:
     factors: Literal["float32", "float64"] | None
     ladder: LadderUse
     finish: int | None
+    patience: Patience | None
     record: dict[str, Any] | None
     seen: Seen | None
     start: LearnedStart | None
@@ -77,6 +79,7 @@ def save_parts(parts: Parts, path: Path) -> None:
         "factors": parts.factors,
         "ladder": parts.ladder,
         "finish": parts.finish,
+        "patience": parts.patience,
         "training": parts.record,
         "seen": None,
         "family": _describe(parts.family, arrays),
@@ -142,6 +145,7 @@ def _build_parts(path: Path, family: Family, metadata: Mapping[str, Any], arrays
         # Files of 0.1 have none.
         ladder=metadata.get("ladder", False),
         finish=_read_finish(path, metadata.get("finish")),
+        patience=_read_patience(path, metadata.get("patience")),
         record=_read_record(path, metadata.get("training"), schedule.names),
         seen=_read_seen(family, metadata.get("seen"), arrays),
         start=_read_start(family, algorithm.starts_from_rows, arrays),
@@ -152,6 +156,18 @@ def _read_finish(path: Path, kept: object) -> int | None:
     if kept is None or _is_steps(kept):
         return kept
     raise FileFormatError(f"{path} is damaged: its finish is {kept!r}, not a number of steps")
+
+
+def _read_patience(path: Path, kept: object) -> Patience | None:
+    if kept is None:
+        return None
+    if _is_patience(kept):
+        return Patience(*kept)
+    raise FileFormatError(f"{path} is damaged: its patience is {kept!r}, not a tolerance and a number of steps")
+
+
+def _is_patience(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list) and len(value) == 2 and _is_number(value[0]) and _is_steps(value[1])
 
 
 def _is_steps(value: object) -> TypeGuard[int]:
@@ -169,6 +185,7 @@ def _is_texts(values: object) -> bool:
 # What is read of a record of training later, and what it must be; all else is the user's to look at.
 _RECORD: dict[str, Callable[[Any], bool]] = {
     "finish": _is_steps,
+    "patience": _is_patience,
     "proximal": lambda value: _is_number(value) and 0 < value <= 1,
     "instance_hashes": _is_texts,
     "constant": lambda values: isinstance(values, dict) and all(map(_is_number, values.values())),

@@ -17,7 +17,7 @@ from .algorithms.registry import default_algorithm
 from .data.columns import Columns
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
-from .engine.finisher import Finisher, can_finish, first_attempt, learned_proximal
+from .engine.finisher import Finisher, can_finish, first_attempt, learned_patience, learned_proximal
 from .engine.function import Function
 from .engine.history import History
 from .engine.learned import Learned
@@ -58,16 +58,17 @@ class Solver:
     schedule. It is on by default, but where a schedule was given as such; `"late"` has the fallback alone, and
     moves only after 1000 steps.
 
-    The `finish` is for quadratic programs: after so many steps, and again after twice, four times … as many,
-    the active set of every instance that has not ended is taken from its multipliers, mended row by row until it is
-    the optimal one, and solved for exactly. Such a point counts only if its residuals and gap are below 1e-9;
-    otherwise the steps go on as if nothing had been tried. A warm start's set is tried before the first step. Cone
-    programs, up to 1000 unknowns and rows together, have one by Newton's method: it is tried, unless there is a time
-    limit, whenever the steps since the last time have cost as much as it does. Learned solvers use a finish by default,
-    for QPs after as many steps as training found best; `True` takes that number too, or 30 without training, and False
-    is without. Where P is singular, `proximal` times its largest eigenvalue stands in for what it lacks, in steps that
-    take it off again; training finds that too. Composites of a Quadratic with L1, Box or NonNegative have the finish of
-    QPs, with the support or the unknowns at bounds as the set. `solve(steps=…)` and `run` take steps and nothing else.
+    The `finish` is for quadratic programs: after so many steps, and again after twice, four times … as many, the active
+    set of every instance that has not ended is taken from its multipliers, mended row by row until it is the optimal
+    one, and solved for exactly. Such a point counts only if its residuals and gap are below 1e-9; otherwise the steps
+    go on as if nothing had been tried. A warm start's set is tried before the first step. Cone programs, up to 1000
+    unknowns and rows together, have one by Newton's method: it is tried, unless there is a time limit, whenever the
+    steps since the last time have cost as much as it does. Learned solvers use a finish by default, for QPs after as
+    many steps as training found best, with loose tolerances after more where fewer solves then need it; `True` takes
+    that number too, or 30 without training, and False is without. Where P is singular, `proximal` times its largest
+    eigenvalue stands in for what it lacks, in steps that take it off again; training finds that too. Composites of a
+    Quadratic with L1, Box or NonNegative have the finish of QPs, with the support or the unknowns at bounds as the set.
+    `solve(steps=…)` and `run` take steps and nothing else.
     A finish is in float64. Asked for on a float32 family, it takes the user's own data and what the steps in float32
     reached, and points are then returned in float64.
 
@@ -137,6 +138,7 @@ class Solver:
         if finish is None:
             finish = learned and can_finish(family)
         self.finish = first_attempt(family, finish, self.record)
+        self.patience = learned_patience(self.record) if finish is True else None
         self.proximal = learned_proximal(self.record)
         self._finisher = None
         self._working = self.algorithm.prepare_family(family)
@@ -333,7 +335,7 @@ class Solver:
             limits=limits,
             budget=budget,
             finish=finish,
-            after=self.finish or 0,
+            after=self._choose_try(limits),
             predict=self._predict,
         )
         return Function(self.family, solve)
@@ -427,7 +429,7 @@ class Solver:
         if self.plan.ladder is not None:
             parts += ["ladder", self.ladder]
         if self.finish is not None:
-            parts += ["finish", self.finish, self.proximal]
+            parts += ["finish", self.finish, self.proximal, *(self.patience or ())]
         if self.start is not None:
             parts += ["start", self.start.content_hash()]
         return content_hash(self.family.content_hash(), tuple(parts))
@@ -442,6 +444,7 @@ class Solver:
             factors=self.factors,
             ladder=self.ladder,
             finish=self.finish,
+            patience=self.patience,
             record=self.record,
             seen=self.seen,
             start=self.start,
@@ -463,6 +466,7 @@ class Solver:
         solver.record = parts.record
         solver.seen = parts.seen
         solver.start = parts.start
+        solver.patience = parts.patience
         solver.proximal = learned_proximal(parts.record)
         return solver
 
@@ -518,6 +522,13 @@ class Solver:
             return None
         return read_start(self.family, given, shape)
 
+    def _choose_try(self, limits: Limits) -> int:
+        """Return after how many steps the finish is first tried with these tolerances."""
+        eps = np.maximum(np.asarray(limits.eps_abs), np.asarray(limits.eps_rel))
+        if self.patience is not None and eps >= self.patience.eps:
+            return self.patience.steps
+        return self.finish or 0
+
     def _limits(self, eps_abs: float, eps_rel: float, eps_infeasible: float | None, check_every: int) -> Limits:
         if eps_infeasible is None:
             eps_infeasible = self.algorithm.eps_infeasible
@@ -548,7 +559,7 @@ class Solver:
         else:
             attempts = None
             if self.finish is not None:
-                attempts = Attempts(self._keep_finisher(), given.exactly, self.finish, is_warm)
+                attempts = Attempts(self._keep_finisher(), given.exactly, self._choose_try(limits), is_warm)
             progress, exact = walk(self._key, leaves, encoded, start, limits, first, max_iter, clock, attempts)
             point = jitted.extract_best(self._key, leaves, encoded, progress)
         left = Status.ITERATION_LIMIT

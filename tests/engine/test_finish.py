@@ -1,6 +1,7 @@
 """The finish: exact points from active sets, against Clarabel and conditions of optimality written anew here."""
 
 import clarabel
+import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,6 +9,7 @@ import scipy.sparse as sp
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
 from longstep.algorithms.osqp import OSQP
+from longstep.engine.finisher import Patience
 
 N, ROWS, EQUALITIES = 8, 14, 3
 
@@ -188,3 +190,27 @@ def test_other_values_are_refused(wrong):
     family, _ = make_instances("definite")
     with pytest.raises(ValueError, match="finish must be True, False or a number of steps"):
         ls.Solver(family, finish=wrong)
+
+
+def test_with_loose_tolerances_it_is_tried_later(tmp_path):
+    family, data = make_instances("definite")
+    solver = ls.Solver(family, algorithm=Condensed(), finish=2)
+    solver.patience = Patience(1e-5, 12)
+    patient = ls.Solver(family, algorithm=Condensed(), finish=12)
+    # As if that were its only time, by either tolerance; and for tight ones as if there were none.
+    for loose in ({"eps_abs": 1e-5, "eps_rel": 0.0}, {"eps_abs": 0.0, "eps_rel": 1e-4}):
+        found = solver.solve_batch(data, **loose)
+        theirs = patient.solve_batch(data, **loose)
+        np.testing.assert_array_equal(found.iterations, theirs.iterations)
+        np.testing.assert_array_equal(found.exact, theirs.exact)
+        np.testing.assert_array_equal(solver.compile().solve_batch(data, **loose).iterations, found.iterations)
+        traced = jax.vmap(solver.function(**loose))(data)
+        np.testing.assert_array_equal(traced.iterations, found.iterations)
+    for method in (solver, solver.compile()):
+        tight = method.solve_batch(data, eps_abs=9e-6, eps_rel=9e-6)
+        assert tight.exact.all()
+        assert set(tight.iterations) == {2}
+    solver.save(tmp_path / "a.longstep")
+    loaded = ls.Solver.load(tmp_path / "a.longstep")
+    assert (loaded.patience, loaded.content_hash()) == (solver.patience, solver.content_hash())
+    assert solver.content_hash() != ls.Solver(family, algorithm=Condensed(), finish=2).content_hash()

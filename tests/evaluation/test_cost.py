@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.evaluation.cost import Cost, Costs, choose_solver, compare_costs, package_cost, solver_cost
+from longstep.evaluation import cost as evaluation
+from longstep.evaluation.cost import (
+    Cost,
+    Costs,
+    choose_patience,
+    choose_solver,
+    compare_costs,
+    package_cost,
+    solver_cost,
+)
 
 from ..helpers import random_qp
 
@@ -78,6 +87,27 @@ def test_others_are_not_waited_for_longer_than_makes_a_difference():
 def test_what_is_exact_at_once_is_kept():
     family, data = instances()
     assert choose_solver([ls.Solver(family, finish=3), ls.Solver(family, rho_ineq=1.0)], data) == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "least"),
+    [
+        ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 9)}, 0),
+        ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 10)}, 1e-5),
+        ({1e-3: (10, 9), 1e-4: (10, 11), 1e-6: (10, 9)}, 10**-3.5),
+        ({1e-3: (10, 10), 1e-4: (10, 9), 1e-6: (10, 9)}, np.inf),
+    ],
+)
+def test_down_to_which_tolerance_patience_pays(steps, least, monkeypatch):
+    """Steps of the eager and the patient solver by tolerance."""
+    monkeypatch.setattr(evaluation, "solver_cost", lambda _, who, data, eps, **rest: cost("", [steps[eps][who]]))
+    assert choose_patience(0, 1, {}) == pytest.approx(least)
+
+
+def test_patience_never_leaves_instances_unsolved(monkeypatch):
+    found = [cost("", [100, 100]), cost("", [1, 1], [True, False])]
+    monkeypatch.setattr(evaluation, "solver_cost", lambda _, who, data, eps, **rest: found[who])
+    assert choose_patience(0, 1, {}) == np.inf
 
 
 def test_costs_are_the_packages_own():

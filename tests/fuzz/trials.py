@@ -17,6 +17,7 @@ from longstep._util import storage
 from longstep.algorithms.condensed import Condensed
 from longstep.cli.info import _describe_training, _pick_training
 from longstep.data.dataset import Split
+from longstep.engine.finisher import Patience
 from longstep.engine.start import LearnedStart
 from longstep.errors import CertificateError, FileFormatError
 from longstep.evaluation.evaluate import trained_instances
@@ -319,8 +320,10 @@ def sealed(folder: str) -> bytes:
     solver = ls.Solver(small(True).family, algorithm=Condensed(), finish=3)
     solver.seen = Seen.of(solver.family.encode(np.random.default_rng(0).normal(size=(9, 2))))
     solver.start = LearnedStart(-np.eye(2), np.zeros(2), np.ones(2), -np.ones(2), np.ones(2))
+    solver.patience = Patience(1e-3, 9)
     solver.record = {
         "instance_hashes": ["a", "b"], "constant": {"rho": 0.1}, "proximal": 1e-4, "finish": 3, "start": "parameter",
+        "patience": [1e-3, 9],
         "kept": "the learned schedule", "instances": 2, "seconds": 1.5, "seed": 0, "versions": {"longstep": "0.1.0"},
     }  # fmt: skip
     path = Path(folder) / "solver.longstep"

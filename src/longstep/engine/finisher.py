@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,14 @@ _CORRECTION = 2
 _ROUNDS = 3
 # How many cone programs are taken out at a time.
 _WIDTH = 16
+
+
+class Patience(NamedTuple):
+    """To tolerances of `eps` and looser the finish is first tried after so many steps, because fewer are often enough
+    without it."""
+
+    eps: float
+    steps: int
 
 
 @dataclass
@@ -97,6 +105,14 @@ def first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) ->
     if isinstance(family, Conic):
         usual = _NEWTON * (family.n + family.m)
     return int((record or {}).get("finish", usual))
+
+
+def learned_patience(record: dict[str, Any] | None) -> Patience | None:
+    """Return the patience that a training has on record; None where loose tolerances are like any other."""
+    known = (record or {}).get("patience")
+    if known is None:
+        return None
+    return Patience(*known)
 
 
 def learned_proximal(record: dict[str, Any] | None) -> float:

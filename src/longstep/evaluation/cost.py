@@ -22,6 +22,8 @@ from .package_errors import prepare_osqp, prepare_scs, split_rows
 TOLERANCES = (1e-3, 1e-6)
 # First-order steps on large problems are for these.
 _SPARSE_TOLERANCES = (1e-3, 1e-4)
+# For these it is known when the finish is first tried: solve's own among them.
+_TRIED = (1e-3, 1e-4, 1e-6)
 # The steps that are given where nothing tells how many are needed.
 _MOST = 20_000
 # What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
@@ -306,6 +308,19 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
     least = min(sum(cost.unsolved for cost in found) for found in costs.values())
     good = good or [i for i, found in costs.items() if sum(cost.unsolved for cost in found) == least]
     return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]])))
+
+
+def choose_patience(eager: Solver, patient: Solver, parameters: PyTree) -> float:
+    """Return down to which tolerance the solver whose finish is tried later costs less: halfway between those that were
+    tried, 0 where it always does, ∞ where it never does."""
+    looser = np.inf
+    for eps in _TRIED:
+        early = solver_cost("", eager, parameters, eps)
+        late = solver_cost("", patient, parameters, eps, most=_wait_at_most(early, _MOST))
+        if (late.unsolved, late.level) >= (early.unsolved, early.level):
+            return float(np.sqrt(eps * looser))
+        looser = eps
+    return 0.0
 
 
 def _wait_at_most(cost: Cost, most: int) -> int:

@@ -85,6 +85,7 @@ class _Single(Generated):
         self.ladder = solver.ladder
         self._solver = solver
         self.finish = None
+        self.patience = None
         self.proximal = solver.proximal
         guard = solver.plan.safeguard
         rule = None

@@ -4,6 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..engine.finish import ACCURACY, OUTER, corrections, finish_tables
+from ..engine.finisher import Patience
 from ..engine.pivoting import DEPENDENT, choose_rounding, most_changes
 from . import emit
 from .condensation import Condensation
@@ -128,19 +129,26 @@ def _write_finish(problem: Problem, c: Condensation, precision: str) -> list[str
     """Return what the finish computes with: the inverse of P, or of P and a proximal term, and what comes of it."""
     if problem.finish is None:
         return []
+    patience = problem.patience or Patience(0.0, problem.finish)
     made = finish_tables(c.P, c.A, c.N.T @ c.N, problem.proximal)
     sizes = {
         "SLOTS": c.slots,
         "PANEL": 4,
         "MOST_CHANGES": most_changes(c.slots),
         "FINISH_AFTER": problem.finish,
+        "PATIENCE": patience.steps,
         "FINISH_BY_SETS": 1,
         "FINISH_OUTER": OUTER,
         "FINISH_CORRECTIONS": corrections(made.delta),
         "PROXIMAL": int(made.delta > 0),
     }
     rounding = choose_rounding(made.delta > 0)
-    scalars = {"DEPENDENT": DEPENDENT, "FINISH_ROUNDING": rounding, "FINISH_ACCURACY": ACCURACY}
+    scalars = {
+        "DEPENDENT": DEPENDENT,
+        "FINISH_ROUNDING": rounding,
+        "FINISH_ACCURACY": ACCURACY,
+        "PATIENCE_EPS": patience.eps,
+    }
     vectors = {"gram": made.gram, "spread": made.spread, "one_over_root": 1 / made.root}
     proximal = ""
     if made.delta:

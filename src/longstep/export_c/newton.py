@@ -5,6 +5,7 @@ import scipy.sparse as sp
 from ..cones.product import Cones
 from ..engine import newton
 from ..engine.finish import ACCURACY
+from ..engine.finisher import Patience
 from . import emit
 from .problem import Problem
 
@@ -19,8 +20,15 @@ def write_newton(problem: Problem, A: sp.csr_array, P: sp.csr_array, precision: 
     """Return what the finish computes with, in parts, of A and P in the order of elimination; [] without a finish."""
     if problem.finish is None:
         return []
-    sizes = {"FINISH_AFTER": problem.finish, "FINISH_BY_SETS": 0, "NEWTON_STEPS": newton.STEPS}
+    patience = problem.patience or Patience(0.0, problem.finish)
+    sizes = {
+        "FINISH_AFTER": problem.finish,
+        "PATIENCE": patience.steps,
+        "FINISH_BY_SETS": 0,
+        "NEWTON_STEPS": newton.STEPS,
+    }
     scalars = {
+        "PATIENCE_EPS": patience.eps,
         "FINISH_ACCURACY": ACCURACY,
         "NEWTON_PROXIMAL": newton.PROXIMAL,
         "NEWTON_MOST_PROXIMAL": newton.MOST_PROXIMAL,

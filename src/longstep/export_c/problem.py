@@ -15,7 +15,7 @@ from ..algorithms.base import Algorithm
 from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
-from ..engine.finisher import can_finish
+from ..engine.finisher import Patience, can_finish
 from ..engine.plan import LadderUse, Plan
 from ..engine.rules import Safeguard
 from ..engine.start import LearnedStart
@@ -40,6 +40,7 @@ class Generated(Protocol):
     plan: Plan
     ladder: LadderUse
     finish: int | None
+    patience: Patience | None
     proximal: float
     seen: Seen | None
     start: LearnedStart | None
@@ -116,6 +117,7 @@ class Problem:
     sparse: bool
     condensed: Condensation | None = None
     finish: int | None = None
+    patience: Patience | None = None
     proximal: float = 0.0
     start: LearnedStart | None = None
 
@@ -311,7 +313,7 @@ def _extract_condensed(solver: Generated, family: QP) -> Problem:
     made = condense(whole)
     # Steps in less precision than the finish are for batches.
     after = solver.finish if can_finish(family) else None
-    finish = {"finish": after, "proximal": solver.proximal}
+    finish = {"finish": after, "patience": solver.patience, "proximal": solver.proximal}
     return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=made, start=solver.start, **finish)
 
 
@@ -339,6 +341,7 @@ def _extract_conic(solver: Generated, family: Conic) -> Problem:
         cones=cones,
         normalized=family.normalized,
         finish=solver.finish,
+        patience=solver.patience,
         **common,
     )
 

@@ -200,6 +200,13 @@ static void check(longstep_workspace *work, const longstep_settings *settings, i
 }
 
 #if FINISH
+/* After how many steps the finish is first tried with these tolerances. */
+static int32_t first_try(const longstep_settings *settings)
+{
+    const real eps = settings->eps_abs > settings->eps_rel ? settings->eps_abs : settings->eps_rel;
+    return eps >= PATIENCE_EPS ? PATIENCE : FINISH_AFTER;
+}
+
 ${finish}
 #endif
 /* Blocks of steps, a check after each, in one phase of the schedule. */
@@ -244,7 +251,7 @@ static longstep_status prepare(longstep_workspace *work, const longstep_settings
 #if FINISH
     work->finish.exact = -1;
     /* The active set of a warm start is tried at once. */
-    work->finish.next = start != NULL && FINISH_BY_SETS ? 0 : FINISH_AFTER;
+    work->finish.next = start != NULL && FINISH_BY_SETS ? 0 : first_try(settings);
 #endif
     work->status = LONGSTEP_BAD_INPUT;
     work->first = start != NULL && !LONGSTEP_WARM ? HORIZON : 0;

@@ -358,9 +358,9 @@ static real placed(longstep_workspace *work, const longstep_settings *settings)
 static void attempt(longstep_workspace *work, const longstep_settings *settings)
 {
     longstep_finish_space *const f = &work->finish;
-    const int32_t fresh = work->fresh, k = work->k;
+    const int32_t fresh = work->fresh, k = work->k, after = first_try(settings);
     real v = (real)INFINITY;
-    f->next = 2 * k > FINISH_AFTER ? 2 * k : FINISH_AFTER;
+    f->next = 2 * k > after ? 2 * k : after;
     if (f->next < 1) f->next = 1;
     memcpy(&f->kept, &work->state, sizeof f->kept);
     f->judged = work->residuals;
