@@ -94,8 +94,12 @@ def test_what_is_exact_at_once_is_kept():
     [
         ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 9)}, 0),
         ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 10)}, 1e-5),
-        ({1e-3: (10, 9), 1e-4: (10, 11), 1e-6: (10, 9)}, 10**-3.5),
-        ({1e-3: (10, 10), 1e-4: (10, 9), 1e-6: (10, 9)}, np.inf),
+        ({1e-3: (10, 9), 1e-4: (10, 11), 1e-6: (10, 10)}, 10**-3.5),
+        # What is no worse at one tolerance and better at another is better.
+        ({1e-3: (10, 10), 1e-4: (10, 9), 1e-6: (10, 9)}, 0),
+        ({1e-3: (10, 11), 1e-4: (10, 9), 1e-6: (10, 7)}, 0),
+        ({1e-3: (10, 11), 1e-4: (10, 10), 1e-6: (10, 10)}, np.inf),
+        ({1e-3: (10, 10), 1e-4: (10, 10), 1e-6: (10, 10)}, np.inf),
     ],
 )
 def test_down_to_which_tolerance_patience_pays(steps, least, monkeypatch):

@@ -311,16 +311,21 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
 
 
 def choose_patience(eager: Solver, patient: Solver, parameters: PyTree) -> float:
-    """Return down to which tolerance the solver whose finish is tried later costs less: halfway between those that were
-    tried, 0 where it always does, ∞ where it never does."""
-    looser = np.inf
+    """Return down to which tolerance a solver is to be the one whose finish is tried later, so that all that were tried
+    cost least together: halfway between two of those, 0 where it always is, ∞ where it never is."""
+    costs: list[tuple[Cost, Cost]] = []
     for eps in _TRIED:
         early = solver_cost("", eager, parameters, eps)
-        late = solver_cost("", patient, parameters, eps, most=_wait_at_most(early, _MOST))
-        if (late.unsolved, late.level) >= (early.unsolved, early.level):
-            return float(np.sqrt(eps * looser))
-        looser = eps
-    return 0.0
+        costs.append((early, solver_cost("", patient, parameters, eps, most=_wait_at_most(early, _MOST))))
+
+    def judge(count: int) -> tuple[int, float]:
+        """The instances that are left and the level of what they cost, the first so many with patience."""
+        used = [late if k < count else early for k, (early, late) in enumerate(costs)]
+        return sum(cost.unsolved for cost in used), sum(cost.level for cost in used)
+
+    ends = [np.inf, *_TRIED, 0.0]
+    count = min(range(len(costs) + 1), key=judge)
+    return float(np.sqrt(ends[count] * ends[count + 1])) if ends[count + 1] else 0.0
 
 
 def _wait_at_most(cost: Cost, most: int) -> int:

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..algorithms.base import State
-from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive
+from ..schedules.domain import Hyperparameter, Interval, Positive
 from .learner import Learner, Report
 from .program import Program, take_columns
 from .recipe import Recipe
-from .settings import Learned
+from .settings import Learned, list_searched
 
 
 def search_constant(learner: Learner, report: Report) -> Learned:
@@ -62,7 +62,7 @@ class Search:
         self.recipe = program.recipe
         self.begun = start
         self.blocks = blocks
-        self.free = [h for h in hyperparameters if h.name not in fixed and not isinstance(h.steady, Fixed)]
+        self.free = list_searched(hyperparameters, fixed)
         self.held = {h.name: fixed.get(h.name, h.default) for h in hyperparameters}
         self.least = np.array([_find_ends(h)[0] for h in self.free])
         self.most = np.array([_find_ends(h)[1] for h in self.free])

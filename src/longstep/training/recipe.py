@@ -84,7 +84,8 @@ class Recipe:
     rounding: Positive = 10.0
 
     # ── The search for the best constant ──
-    candidates: Count = 60
+    # So many candidates for each hyperparameter that is searched: with twice as many nothing changes.
+    candidates: Count = 30
     # It looks at so many instances at most: it needs the mean, not the tail.
     searched: Count = 25
     # A constant is for good: one that is best for ten steps may be the worst for a hundred. So many steps at least.
@@ -263,7 +264,7 @@ DEFAULT = Recipe()
 SPARSE = Recipe(
     effort_with_factors=(12, 1),
     factorizations=4,
-    candidates=24,
+    candidates=6,
     searched=6,
     metric_by_half=True,
     metric_again=True,

@@ -8,7 +8,7 @@ import numpy as np
 from ..algorithms.base import Algorithm
 from ..families.base import Family
 from ..linalg.real import real_number
-from ..schedules.domain import Hyperparameter
+from ..schedules.domain import Fixed, Hyperparameter
 from ..schedules.lengths import block_lengths
 from .losses import Loss, resolve_loss
 from .recipe import DEFAULT, SPARSE, Effort, Recipe
@@ -78,6 +78,7 @@ class Wanted:
         if self.factorizations is not None:
             factorizations = check_count("factorizations", self.factorizations)
         fixed = check_fixed(hyperparameters, self.fixed or {})
+        searched = max(1, len(list_searched(hyperparameters, fixed)))
         horizon = check_count("horizon", _choose(self.horizon, recipe.horizon))
         return Settings(
             horizon=horizon,
@@ -87,7 +88,7 @@ class Wanted:
             optimizer=self.optimizer,
             iterations=check_count("iterations", _choose(self.iterations, usual_iterations)),
             starts=check_count("starts", _choose(self.starts, usual_starts)),
-            candidates=check_count("candidates", _choose(self.candidates, recipe.candidates)),
+            candidates=check_count("candidates", _choose(self.candidates, recipe.candidates * searched)),
             learn=check_learn(hyperparameters, self.learn, fixed),
             recipe=recipe,
             fixed=fixed,
@@ -98,6 +99,11 @@ class Wanted:
             lengthening=self.horizon is None,
             seed=self.seed,
         )
+
+
+def list_searched(hyperparameters: Iterable[Hyperparameter], fixed: Mapping[str, float]) -> list[Hyperparameter]:
+    """Return those whose best constant is not known beforehand."""
+    return [h for h in hyperparameters if h.name not in fixed and not isinstance(h.steady, Fixed)]
 
 
 def _choose(wanted: int | None, usual: int) -> int:
