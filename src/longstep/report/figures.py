@@ -133,7 +133,8 @@ def residuals(
             lowest = axis is axes[1] or beside
             draw_frame(axis, max(e.iterations for e in panel), limits)
             if leftmost:
-                axis.set(ylabel="geometric mean [units of the problem]")
+                label = "geometric mean [units of the problem]"
+                axis.set(ylabel=_break_lines(label, figure, 1 if beside else len(panels)))
             if lowest:
                 axis.set(xlabel=ITERATIONS)
             axis.tick_params(labelleft=leftmost, labelbottom=lowest)
@@ -314,6 +315,6 @@ def _read_points(curve: "ArrayLike | Mapping[int, float] | None") -> tuple[np.nd
     return counts[known], values[known]
 
 
-def _break_lines(text: str, figure: "Figure") -> str:
-    """Return a label in several lines where the axis is too short for one."""
-    return textwrap.fill(text, max(12, int(0.75 * figure.get_size_inches()[1] / 0.07)))
+def _break_lines(text: str, figure: "Figure", panels: int = 1) -> str:
+    """Return a label in several lines where the axis, one of so many above each other, is too short for one."""
+    return textwrap.fill(text, max(12, int(0.75 * figure.get_size_inches()[1] / panels / 0.07)))
