@@ -4,7 +4,7 @@ After Sambharya, Hall, Amos and Stellato, "End-to-end learning to warm-start for
 (2023) and "Learning to warm-start fixed-point optimization algorithms" (2024), with their regression loss.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -171,7 +171,9 @@ def l2ws(
     family = solver.family
     scales = Scales.of(family, data)
     network = make_perceptron(data.standard.size, scales.ends[-1], hidden, seed, family.dtype)
-    unrolled = UnrolledBase(solver.algorithm, family, solver.plan, scales, int(steps))
+    # A few steps climb no ladder, and its loops have no derivative.
+    plain = replace(solver.plan, ladder=None)
+    unrolled = UnrolledBase(solver.algorithm, family, plain, scales, int(steps))
     network, record = descent.fit(unrolled, network, data, "L2WS", progress)
     record = {**record, "steps": int(steps), "loss": "log mean squared distance"}
     start = NetworkStart(solver, data.standard, scales, network)

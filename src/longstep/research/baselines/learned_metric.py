@@ -135,7 +135,7 @@ class LearnedMetric:
         return sum(a.size for a in list_weights(self.network))
 
     def pick_hyperparameters(self, parameters: PyTree) -> Float[np.ndarray, "N k"]:
-        """Return what the network picks: steps by coordinate, ρ by (bounded) row, or r_y by row."""
+        """Return what the network picks: steps by coordinate, or what ρ is multiplied and r_y divided by, by row."""
         nu = compute_outputs(self.network, self.standard(make_features(self.family, parameters)))
         return np.asarray(jax.vmap(self.metric.spread)(nu))
 

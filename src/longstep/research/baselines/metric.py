@@ -26,43 +26,42 @@ from ...families.quadratic_program import QP
 from ...linalg.matrix import DenseMatrix, MappableMatrix, SparseMatrix
 from ...linalg.prox import L1, Box, NonNegative, Zero
 from ...linalg.systems import ONCE, Factored, factorize
+from ...schedules.schedule import Schedule
 from ...solver import Solver
 
 # Three decades around the base: farther out linear systems become singular before anything is gained.
 _REACH = float(np.log(1e3))
 # Matrices with at most this many entries are dense here.
 _DENSE = 1_000_000
-# Names of hyperparameters, their base values by component, and the group of every component.
-Components: TypeAlias = tuple[tuple[str, ...], np.ndarray, np.ndarray]
+# The name of the hyperparameter by component, its base values, and the group of every component.
+Components: TypeAlias = tuple[str, np.ndarray, np.ndarray]
 
 
 @functools.singledispatch
-def choose_components(algorithm: Algorithm, family: Family, theta: dict[str, float]) -> Components:
-    """Return the hyperparameters that become vectors, their base values, and which components share a value."""
+def choose_components(algorithm: Algorithm, family: Family, schedule: Schedule) -> Components:
+    """Return the hyperparameter that becomes a vector, its base values, and which components share a value."""
     raise TypeError(f"no metric is known for {type(algorithm).__name__}")
 
 
 @choose_components.register
-def _(algorithm: GradientMethod, family: Family, theta: dict[str, float]) -> Components:
+def _(algorithm: GradientMethod, family: Family, schedule: Schedule) -> Components:
     # In a metric of unequal steps only a separable g keeps its prox.
     separable = not isinstance(family, Composite) or isinstance(family.g, Zero | L1 | NonNegative | Box)
     groups = np.zeros(family.n, int)
     if separable:
         groups = np.arange(family.n)
-    return (STEP,), np.full(family.n, theta[STEP]), groups
+    return STEP, np.full(family.n, schedule.steady[STEP]), groups
 
 
-@choose_components.register
-def _(algorithm: OSQP, family: QP, theta: dict[str, float]) -> Components:
-    rho = np.where(family.equality, theta["rho_eq"], theta["rho_ineq"])
-    return ("rho_eq", "rho_ineq"), rho, np.arange(family.matrices.m)
-
-
-@choose_components.register
-def _(algorithm: SCS, family: Conic, theta: dict[str, float]) -> Components:
+@choose_components.register(OSQP)
+@choose_components.register(SCS)
+def _(algorithm: OSQP | SCS, family: QP | Conic, schedule: Schedule) -> Components:
     # Projections onto most cones are Euclidean: one weight for a whole cone.
-    values = np.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"])
-    return ("r_yz", "r_ynz"), values, family.cones.blocks()
+    declared = algorithm.metric(family)
+    base = np.ones(len(declared.entries))
+    if schedule.metric is not None:
+        base = schedule.metric
+    return declared.name, base, declared.entries
 
 
 def _make_mappable(matrix: PyTree) -> PyTree:
@@ -99,8 +98,8 @@ class ComponentMetric(eqx.Module):
         θ_j = base_j · exp(r·tanh(ν_g(j)/r)),   r = log 1000,
 
     g(j) being the group of component j; ν = 0 is the base. Gradient methods: the step of every coordinate, one for all
-    where the prox is not known to be separable. OSQP: ρ of every row. SCS: r_y of every row of the zero and the
-    nonnegative cone, and one for every other cone. All other hyperparameters are the base's.
+    where the prox is not known to be separable. OSQP: what multiplies ρ of every row. SCS: what divides r_y of every
+    row of the zero and the nonnegative cone, and one for every other cone. All other hyperparameters are the base's.
     """
 
     algorithm: Algorithm
@@ -108,22 +107,21 @@ class ComponentMetric(eqx.Module):
     theta: dict[str, Float[Array, ""]]
     base: Float[Array, " k"]
     groups: Int[Array, " k"]
-    names: tuple[str, ...] = eqx.field(static=True)
+    name: str = eqx.field(static=True)
     size: int = eqx.field(static=True)
 
     @staticmethod
     def of_solver(solver: Solver) -> "ComponentMetric":
         """Return the metric whose base is a solver's constant hyperparameters."""
         dtype = solver.family.dtype
-        steady = solver.schedule.steady
-        names, base, groups = choose_components(solver.algorithm, solver.family, steady)
+        name, base, groups = choose_components(solver.algorithm, solver.family, solver.schedule)
         if not len(groups):
             raise ValueError("this family has no constraint rows, so there is no metric to learn")
-        theta = {name: jnp.asarray(value, dtype) for name, value in steady.items()}
+        theta = {key: jnp.asarray(value, dtype) for key, value in solver.schedule.steady.items()}
         family = jax.tree.map(_make_mappable, solver.family, is_leaf=lambda x: isinstance(x, SparseMatrix))
         size = int(groups.max()) + 1
         groups = jnp.asarray(groups, jnp.int32)
-        return ComponentMetric(solver.algorithm, family, theta, jnp.asarray(base, dtype), groups, names, size)
+        return ComponentMetric(solver.algorithm, family, theta, jnp.asarray(base, dtype), groups, name, size)
 
     def spread(self, nu: Float[Array, " size"]) -> Float[Array, " k"]:
         """Return the hyperparameters by component."""
@@ -131,7 +129,7 @@ class ComponentMetric(eqx.Module):
 
     def make_problem(self, nu: Float[Array, " size"], instance: PyTree) -> Problem:
         """Return one instance with its own θ and its own factor."""
-        theta = self.theta | dict.fromkeys(self.names, self.spread(nu))
+        theta = self.theta | {self.name: self.spread(nu)}
         stacked = {name: value[None] for name, value in theta.items()}
         factors = jax.tree.map(lambda a: a[None], self._factor(theta))
         return Problem(self.algorithm, self.family, Plan(stacked, factors, jnp.zeros(1, jnp.int32), 0), instance)
