@@ -1,6 +1,9 @@
 """Bad input: one clear error each, that says what is wrong, where, and what to do."""
 
+import copy
 import importlib.util
+import json
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -12,7 +15,11 @@ import scipy.sparse as sp
 
 import longstep as ls
 from longstep._util import storage
+from longstep.certificates.claiming import check_tolerances
+from longstep.data.references import solve_references
+from longstep.engine.finisher import Patience
 from longstep.errors import FileFormatError
+from longstep.families.names import Block, Layout
 from longstep.families.parameter_range import Seen
 from longstep.families.point import Point
 from longstep.research.demo import require_packages
@@ -234,7 +241,13 @@ def test_complex_and_masked_numbers_are_refused_elsewhere():
     for each in (solver, compiled):
         refused("masked", each.solve, q, warm_start=Point(pairs["masked"]))
         refused("masked", each.solve, q, warm_start=Point(np.ones(2), pairs["masked"], np.ones(2)))
+    mapped = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.eye(2)))
+    refused("masked", ls.QP, np.eye(2), np.eye(2), equalities=np.ma.masked_array([0, 1], [False, True]))
     for words, pair in pairs.items():
+        stack = np.ma.stack([pair, pair]) if words == "masked" else np.stack([pair, pair])
+        refused(words, ls.Dataset.sample, mapped, lambda rng, pair=pair: pair, {"train": 2}, cache=False)
+        refused(words, solve_references, mapped, stack, cache=False, progress=False)
+        refused(words, check_tolerances, pair)
         refused(words, ls.Schedule, {"step": pair}, {"step": 1.0})
         refused(words, ls.Schedule, {"step": [1.0]}, {"step": 1.0}, metric=pair)
         refused(words, ls.Gaussian, pair, np.eye(2))
@@ -256,6 +269,8 @@ def test_complex_and_masked_numbers_are_refused_elsewhere():
 def test_an_objective_that_overflows_is_no_solution():
     """Lasso with data of 1e154: residuals are finite, and the objective is ∞ − ∞."""
     lasso = ls.Composite(ls.Quadratic(np.eye(4), parameter=ls.Affine(q=np.eye(4))), ls.L1(0.1))
+    for size in (1e154, 1e200):
+        assert not ls.Solver(lasso, finish=0).solve(size * np.ones(4), max_iter=50).solved
     assert ls.Solver(lasso).solve(1e154 * np.ones(4), max_iter=50).status == ls.Status.NUMERICAL_FAILURE
     assert ls.Solver(lasso).solve(1e150 * np.ones(4), max_iter=50).solved
     # A point that leaves the domain of an indicator by rounding is still one.
@@ -312,7 +327,27 @@ WRONG_METADATA = {
     "a range that is text": lambda m: m | {"seen": "x"},
     "a range of less than nothing": lambda m: m | {"seen": -1},
     "a layout that is none": lambda m: m | {"family": m["family"] | {"layout": {"parameters": 3}}},
+    "an equilibration that is neither": lambda m: m | {"family": m["family"] | {"equilibrate": {"a": 1}}},
+    "a warm start that is neither": lambda m: m | {"schedule": json.dumps(json.loads(m["schedule"]) | {"warm": {}})},
 }
+# Of a layout, of its parameter p and of its variable x.
+WRONG_LAYOUTS = [
+    *[{"sign": value} for value in (0, 5, True, 1.0, "x", None)],
+    *[{"constant": value} for value in (np.nan, np.inf, "x", None, [1.0, 2.0])],
+    *[{"offset": value} for value in ([np.nan, 0.0], [0.0], "x", {}, [[0.0], [0.0]])],
+    *[{"parameters": value} for value in ([], [3], None)],
+    *[
+        {kind: {key: value}}
+        for kind in ("parameters", "variables")
+        for key, values in {
+            "name": (None, 3, ["p"]),
+            "place": ([0.5, 0.5], [-5, 0], ["a", "b"], None, [0, 10**30], {}),
+            "lower": ([np.nan, 0.0], "x", [0.0], {}),
+            "definite": ("x", 1, True, 5, None),
+        }.items()
+        for value in values
+    ],
+]
 
 
 WRONG_RECORDS = [
@@ -348,6 +383,37 @@ def test_crafted_files(tmp_path, what):
     solver.save(tmp_path / "solver.longstep")
     path = crafted(tmp_path / "solver.longstep", WRONG_METADATA.get(what), WRONG_ARRAYS.get(what))
     refused("", ls.Solver.load, path, error=FileFormatError)
+
+
+@pytest.mark.parametrize("changes", WRONG_LAYOUTS, ids=lambda changes: str(changes)[:60])
+def test_crafted_layouts(tmp_path, changes):
+    """Names and places are the family's too: they make the user's objective and the values of his variables."""
+    layout = Layout([Block("p", np.arange(2))], [Block("x", np.arange(2), np.zeros(2))], constant=1.0)
+    mapped = ls.Affine(q=np.eye(2))
+    family = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=mapped, layout=layout)
+    ls.Solver(family).save(tmp_path / "solver.longstep")
+
+    def change(metadata):
+        changed = dict(metadata["family"]["layout"])
+        for key, value in changes.items():
+            one = isinstance(value, dict) and key in ("parameters", "variables")
+            changed[key] = [changed[key][0] | value] if one else value
+        return metadata | {"family": metadata["family"] | {"layout": changed}}
+
+    refused("", ls.Solver.load, crafted(tmp_path / "solver.longstep", change), error=FileFormatError)
+    # Not for its hash alone.
+    with pytest.raises((ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
+        Layout.from_json(change({"family": {"layout": layout.to_json()}})["family"]["layout"])
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "F8_E8M0", "BF16"])
+def test_numbers_that_numpy_lacks_are_refused(tmp_path, dtype):
+    size = 2 if dtype == "BF16" else 1
+    metadata = {"longstep": "solver", "version": "1", "metadata": "{}", "hash": "0"}
+    header = {"__metadata__": metadata, "a": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}}
+    text = json.dumps(header).encode()
+    (tmp_path / "odd.longstep").write_bytes(len(text).to_bytes(8, "little") + text + bytes(2 * size))
+    refused("damaged", ls.Solver.load, tmp_path / "odd.longstep", error=FileFormatError)
 
 
 @pytest.mark.parametrize("name", ["P", "A", "parameter.q"])
@@ -407,6 +473,19 @@ def test_a_forked_process_says_that_it_would_hang():
         subprocess.run([sys.executable, "-c", code, when], check=True, timeout=120)
 
 
+def test_a_fork_after_the_users_own_jax_is_refused_as_well():
+    code = (
+        "import os, signal, sys, warnings\nwarnings.simplefilter('ignore')\nimport jax, jax.numpy as jnp\n"
+        "jax.config.update('jax_enable_x64', True)\nimport longstep as ls, numpy as np\njnp.ones(3).sum()\n"
+        "if child := os.fork():\n    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "signal.alarm(60)\n"
+        "try: ls.Solver(ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0]))\n"
+        "except RuntimeError as error: os._exit('forked' not in str(error))\n"
+        "os._exit(2)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 def test_the_demo_asks_for_its_packages_first(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     refused("the demo needs osqp and matplotlib: pip install", require_packages, error=ImportError)
@@ -422,3 +501,43 @@ def test_identities_are_names_and_fields():
     hashes = [ls.Solver(family, algorithm=a).content_hash() for a in (ls.OSQP(), Mine(), Mine(2.0), Mine(2.0))]
     assert len(set(hashes)) == 3
     assert hashes[2] == hashes[3]
+
+
+def make_mine(numbers):
+    if numbers == 10:
+
+        class Mine(ls.OSQP):
+            @property
+            def numbers_per_step(self):
+                return 10.0
+
+    else:
+
+        class Mine(ls.OSQP):
+            @property
+            def numbers_per_step(self):
+                return 20.0
+
+    return Mine()
+
+
+def test_algorithms_of_the_user_are_told_apart_by_what_they_do():
+    assert make_mine(10).identity() == make_mine(10).identity()
+    assert make_mine(10).identity() != make_mine(20).identity()
+
+
+@pytest.mark.parametrize("copied", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy], ids=["pickle", "copy"])
+def test_solvers_go_to_other_processes(copied):
+    mapped = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=ls.Affine(q=np.eye(2)))
+    steady = {"rho_eq": 1.0, "rho_ineq": 0.3, "sigma": 1e-3, "alpha": 1.6}
+    schedule = ls.Schedule({name: [value] for name, value in steady.items()}, steady)
+    solver = ls.Solver(mapped, schedule, ladder="late", finish=3)
+    solver.record, solver.patience = {"seconds": 1.0}, Patience(1e-3, 5)
+    solver.seen = Seen.of(mapped.encode(np.random.default_rng(0).normal(size=(9, 2))))
+    x = np.array([0.3, -0.7])
+    solver.solve(x)
+    other = copied(solver)
+    assert other.content_hash() == solver.content_hash()
+    np.testing.assert_array_equal(other.solve(x).x, solver.solve(x).x)
+    assert (other.record, other.patience, other.finish) == (solver.record, (1e-3, 5), 3)
+    assert other.solve(100 * x).outside

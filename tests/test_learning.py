@@ -13,7 +13,7 @@ from scipy import stats
 
 import longstep as ls
 from longstep import learning
-from longstep._util import memory
+from longstep._util import effort, memory
 from longstep._util.memory import available
 from longstep.certificates.certificate import least_validation
 from longstep.certificates.sample import quantile_bounds
@@ -23,11 +23,13 @@ from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
 from longstep.errors import CertificateError
+from longstep.evaluation.evaluate import trained_instances
 from longstep.families import constrained, equilibration
 from longstep.families.base import check_convex
 from longstep.families.equilibration import ruiz
 from longstep.families.parameter_range import Seen
 from longstep.learning import _find_references
+from longstep.linalg.systems import structure
 
 from .helpers import random_qp
 
@@ -309,6 +311,13 @@ def test_independent_samples_are_never_left_out():
     # What is not known to be independent may be the very data that were trained on.
     with pytest.raises(CertificateError, match="To leave out just these would not do"):
         ls.certify(solver, replace(data.validation, independent=False), 10, metric="residual")
+    # Rounded numbers may coincide now and then; more than that is no chance.
+    for repeated, told in ((3, 0), (5, 5), (40, 40)):
+        splits = {"train": rng.normal(size=(40, 2)), "validation": rng.normal(size=(600, 2))}
+        splits["validation"][:repeated] = splits["train"][:repeated]
+        data = ls.Dataset.from_parameters(family, splits, iid=True, references=False)
+        solver.record = {"instance_hashes": data.train.instance_hashes()}
+        assert len(trained_instances(solver, data.validation)) == told
     # Past data in their order lose their repetitions, which are told.
     splits, notes = divide_samples(family, samples, None, None, 0)
     assert sum(len(values) for values in splits.values()) <= 1 + np.sum(~hard)
@@ -340,7 +349,7 @@ def test_memory_is_what_is_free(monkeypatch):
 
 
 def test_long_work_is_told_beforehand(caplog, monkeypatch):
-    monkeypatch.setattr("longstep.engine.forecast._LONG_SECONDS", 0.0)
+    monkeypatch.setattr(effort, "LONG_SECONDS", 0.0)
     with caplog.at_level("INFO", "longstep"):
         ls.Solver(qp_family())
     assert "longstep makes 9 factors of" in caplog.text  # the ladder's
@@ -352,12 +361,24 @@ def test_making_a_large_family_is_told_beforehand(caplog, monkeypatch):
     with caplog.at_level("INFO", "longstep"):
         ls.QP(root @ root.T, np.eye(n))
         assert not caplog.text
-        monkeypatch.setattr(constrained, "_LONG_SECONDS", 0.0)
+        monkeypatch.setattr(effort, "LONG_SECONDS", 0.0)
         monkeypatch.setattr(constrained, "check_convex", lambda name, matrix: caplog.records[0])  # told before it
         ls.QP(root @ root.T, np.eye(n))
     assert "longstep checks and scales a family with 40 unknowns, which takes" in caplog.text
     matrices = sp.csr_array(np.ones((4000, 4000))), sp.csr_array(sp.eye_array(4000))
     assert 10 < constrained._estimate(*matrices) < 100
+    caplog.clear()
+    with caplog.at_level("INFO", "longstep"):
+        monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: caplog.records[0] and np.ones(n))
+        ls.Quadratic(root @ root.T)
+    assert "longstep computes the eigenvalues of P, 40×40, which takes" in caplog.text
+
+
+def test_looking_for_a_sparse_factor_is_told_beforehand(caplog, monkeypatch, sparse_factors):
+    monkeypatch.setattr(structure, "_MANY", 10)
+    with caplog.at_level("INFO", "longstep"):
+        ls.QP(sp.eye_array(20), sp.eye_array(20, k=1) + sp.eye_array(20))
+    assert "longstep looks for a sparse factor of a family with 20 unknowns and 20 rows" in caplog.text
 
 
 @pytest.mark.parametrize("rows", [0, 7, 30])

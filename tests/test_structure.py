@@ -89,7 +89,7 @@ def test_an_addition_is_a_file_and_a_line(kind):
 def test_importing_longstep_loads_neither_reports_nor_research():
     code = "import sys, longstep; print(*(m for m in sys.modules if m.startswith(('longstep.', 'jax', 'scipy'))))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert set(loaded) <= {"longstep._util", "longstep._util.version"}
+    assert set(loaded) <= {"longstep._util", "longstep._util.forks", "longstep._util.version"}
 
 
 def test_the_core_needs_jax_equinox_and_scipy_alone():

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._util import forks as _forks  # noqa: F401 (watches from the beginning)
 from ._util.version import __version__ as __version__
 
 # Where each public name is at home. It is fetched when it is first asked for: reading data needs no JAX, solving no

@@ -176,7 +176,7 @@ def _describe_work(family: Family, parameters: Mapping[str, Any], length: str) -
     parts = ", ".join(f"{counts[name]} {roles[name]}" for name in counts)
     usual = ""
     if family.n <= _KNOWN:
-        usual = ". Families of this size take one to four minutes on two cores, the first time"
+        usual = ". Families of this size take half a minute to six minutes on two cores, the first time"
     return f"plan: {length} for {family.n} unknowns and {family.m} rows; instances: {parts}{usual}"
 
 

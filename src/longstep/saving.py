@@ -170,6 +170,12 @@ def _is_patience(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list) and len(value) == 2 and _is_number(value[0]) and _is_steps(value[1])
 
 
+def _read_switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}, neither true nor false")
+    return value
+
+
 def _is_steps(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_STEPS
 
@@ -384,7 +390,7 @@ def _build(description: Description, arrays: Mapping[str, np.ndarray]) -> Family
         return Quadratic(reader.matrix("P"), q=reader.vector("q"), lower_bound=lower, **common)
     if description.get("layout") is not None:
         common["layout"] = Layout.from_json(description["layout"])
-    common["equilibrate"] = description["equilibrate"]
+    common["equilibrate"] = _read_switch("equilibrate", description["equilibrate"])
     if kind == "QP":
         bounds = {name: reader.vector(name) for name in ("q", "l", "u", "equalities", "free")}
         return QP(reader.matrix("P"), reader.matrix("A"), **bounds, **common)

@@ -471,6 +471,16 @@ class Solver:
         return solver
 
     @override
+    def __reduce__(self) -> "tuple[Callable[..., Solver], tuple[Any, ...]]":
+        """Pickle what it was made of: a copy makes the factors again, which no other process can share."""
+        finish = self.finish
+        if finish is None:
+            finish = False
+        options = {"safeguard": self.safeguard, "factors": self.factors, "ladder": self.ladder, "finish": finish}
+        learned = {name: getattr(self, name) for name in ("record", "seen", "start", "patience", "proximal")}
+        return _make_again, (self.family, self.schedule, self.algorithm, options, learned)
+
+    @override
     def __repr__(self) -> str:
         f = self.family
         rows = ""
@@ -619,6 +629,16 @@ def _choose_precision(factors: Any, family: Family, algorithm: Algorithm) -> Lit
     if factors == "float32" and family.dtype != np.float32:
         return "float32"
     return None
+
+
+def _make_again(
+    family: Family, schedule: Schedule, algorithm: Algorithm, options: dict[str, Any], learned: dict[str, Any]
+) -> Solver:
+    """Return the solver that was pickled."""
+    solver = Solver(family, schedule, algorithm=algorithm, **options)
+    for name, value in learned.items():
+        setattr(solver, name, value)
+    return solver
 
 
 def _predict_nothing(encoded: Encoded) -> None:

@@ -11,6 +11,7 @@ from scipy import stats
 
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
+from longstep.certificates.certificate import _describe_convergence
 from longstep.certificates.sample import TOLERANCES, kl_upper
 from longstep.data.dataset import Split
 from longstep.errors import CertificateError
@@ -383,7 +384,10 @@ def test_a_subclass_inherits_no_theorem():
 
     solver = ls.Solver(wild_solver().family, algorithm=Mine())
     assert "Eckstein" not in str(ls.guarantee(solver))
+    assert "Whether the steady state of Mine converges is not known" in str(ls.guarantee(solver))
+    assert _describe_convergence(solver) is None
     assert "Eckstein" in str(ls.guarantee(wild_solver()))
+    assert "converges, in exact arithmetic" in _describe_convergence(wild_solver())
 
 
 # Files of others.

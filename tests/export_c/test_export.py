@@ -450,7 +450,8 @@ def forged(export, tmp_path, **changes):
     [
         {"hashes": {}}, {"hashes": []}, {"hashes": None}, {"hashes": {"../precious": ""}}, {"hashes": {"precious": ""}},
         {"prefix": "-fplugin=./evil"}, {"prefix": "../mpc"}, {"prefix": "main"}, {"prefix": 3}, {"prefix": "other"},
-        {"rom": "much"}, {"version": "new"}, {"version": None},
+        {"rom": "much"}, {"rom": 1e400}, {"rom": -1}, {"ram": True}, {"factors": 10**30}, {"version": "new"},
+        {"version": None}, {"method": 3}, {"precision": None},
     ],
     ids=repr,
 )  # fmt: skip
@@ -490,6 +491,16 @@ def test_links_lead_nowhere(export, tmp_path, wrap):
         ls.generate_c(qp()[0], folder, prefix="mpc", wrap=wrap, overwrite=True)
     assert {path.name: path.read_text() for path in other.iterdir()} == {"Cargo.toml": "mine"}
     assert (folder / "mpc.c").is_file()
+
+
+def test_a_folder_in_the_place_of_a_file_is_left_alone(export, tmp_path):
+    folder = shutil.copytree(export.folder, tmp_path / "mpc")
+    (folder / "mpc.c").unlink()
+    (folder / "mpc.c").mkdir()
+    (folder / "mpc.c" / "precious").write_text("mine")
+    with pytest.raises(FileFormatError, match="c is a folder"):
+        ls.generate_c(qp()[0], folder, prefix="mpc", overwrite=True)
+    assert (folder / "mpc.c" / "precious").read_text() == "mine"
 
 
 @needs("gcc")

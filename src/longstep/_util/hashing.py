@@ -1,5 +1,6 @@
 """Content hashes: equal exactly for equal data."""
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -131,6 +132,30 @@ def _read_source(function: Any) -> tuple[str, int]:
         )
     columns = [start for _, _, start, _ in function.__code__.co_positions() if start] if is_lambda else []
     return text, min(columns, default=0)
+
+
+def read_methods(cls: type) -> dict[str, str]:
+    """Return the source of the methods of a class and of those that it inherits from, but for libraries' classes.
+
+    Methods whose source is not to be found, such as those that dataclasses are given, are left out.
+    """
+    found: dict[str, str] = {}
+    for owner in reversed(cls.__mro__):
+        if owner.__module__.split(".")[0] in _LIBRARIES:
+            continue
+        for name, member in vars(owner).items():
+            function = inspect.unwrap(_find_function(member))
+            if isinstance(function, types.FunctionType):
+                with contextlib.suppress(TypeError):
+                    found[name] = _read_source(function)[0]
+    return found
+
+
+def _find_function(member: Any) -> Any:
+    """Return the function behind a class's attribute: that of a static method, a property or Equinox's wrapper."""
+    for name in ("__func__", "fget", "func", "method"):
+        member = getattr(member, name, member)
+    return member
 
 
 def _list_global_names(code: types.CodeType) -> set[str]:

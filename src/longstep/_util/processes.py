@@ -4,10 +4,8 @@ import os
 
 from numpy.typing import DTypeLike
 
+from .forks import used_in
 from .precision import require_float64
-
-# Which processes have computed with JAX: this one, or one that it was forked from.
-_used_in: set[int] = set()
 
 
 def require_jax(dtype: DTypeLike) -> None:
@@ -22,12 +20,12 @@ def require_jax(dtype: DTypeLike) -> None:
 def require_threads() -> None:
     """Note that this process computes with JAX; refused in a child that was forked from one that did."""
     own = os.getpid()
-    if own in _used_in:
+    if own in used_in:
         return
-    if _used_in:
+    if used_in:
         raise RuntimeError(
-            "this process was forked from one in which longstep had used JAX, whose threads a fork leaves behind: it "
+            "this process was forked from one that had used JAX, whose threads a fork leaves behind: it "
             "would hang. Start processes with multiprocessing.get_context('spawn') or 'forkserver' and load the solver "
             "in the child, or call solver.compile() before the fork: its C code works here"
         )
-    _used_in.add(own)
+    used_in.add(own)

@@ -139,7 +139,7 @@ def read(path: Path, kind: str, newest: int) -> tuple[dict[str, np.ndarray], Jso
         raise
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}") from None
-    except (SafetensorError, KeyError, ValueError, TypeError, OSError, MemoryError) as error:
+    except (SafetensorError, AttributeError, KeyError, ValueError, TypeError, OSError, MemoryError) as error:
         raise FileFormatError(f"{path} is damaged or is not a longstep file ({error})") from error
     if _hash(kind, version, arrays, text) != stated:
         raise FileFormatError(f"{path} is damaged: its content does not match its hash")

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._util.hashing import read_methods
 from .._util.plain import Json
 from ..families.base import Family, InstanceT
 from ..families.point import Point
@@ -255,11 +256,14 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         raise NotImplementedError(f"{type(self).__name__} does not detect infeasibility")
 
     def identity(self) -> tuple[object, ...]:
-        """Return what tells this algorithm from all others in hashes: its class, and the values of its fields."""
+        """Return what tells this algorithm from all others in hashes: its class, and the values of its fields.
+
+        Of a class that is not longstep's own, what it does as well: the source of its methods, where it is to be found.
+        """
         own = type(self)
         fields = self.fields()
         if own.__module__.split(".")[0] != "longstep":
-            return f"{own.__module__}.{own.__qualname__}", fields
+            return f"{own.__module__}.{own.__qualname__}", fields, read_methods(own)
         if not fields:
             return (own.__name__,)
         return own.__name__, fields

@@ -11,6 +11,7 @@ from ..engine.finisher import finishes_by_sets
 from ..evaluation.evaluate import trained_instances
 from ..evaluation.method import Method
 from ..export_c import CompiledSolver
+from ..linalg.real import real_array
 from ..solver import Solver
 from ..training.finish import first_try
 from .claims import Claim, ExactClaim
@@ -41,7 +42,7 @@ def check_tolerances(tolerance: "float | Iterable[float] | None") -> list[float]
     """Return the tolerances as a list, None where none is given; refuse repetitions and what is not positive."""
     if tolerance is None:
         return None
-    values = [float(t) for t in np.atleast_1d(np.asarray(tolerance, np.float64))]
+    values = [float(t) for t in np.atleast_1d(real_array("tolerance", tolerance))]
     if not values or not all(0 < t < math.inf for t in values) or len(set(values)) < len(values):
         raise CertificateError(f"tolerances must be one or several different positive numbers, got {tolerance}")
     return values
@@ -57,11 +58,13 @@ def check_validation(method: Method, validation: Split) -> int:
             "Draw instances for a split 'validation'"
         )
     if overlap := trained_instances(method, validation):
+        advice = "that is more than chance brings about in independent draws"
+        if not validation.independent:
+            advice = "if these are independent draws that may coincide, say Dataset.from_parameters(…, iid=True)"
         raise CertificateError(
             f"{len(overlap)} of the {len(validation)} validation instances were used in training (the first is number "
             f"{overlap[0]}): a certificate needs unseen ones. Draw others. To leave out just these would not do: what "
-            "is left is no sample of the distribution. If they are independent draws of one that repeats itself, say "
-            "Dataset.from_parameters(…, iid=True)"
+            f"is left is no sample of the distribution; {advice}"
         )
     return len(set(validation.instance_hashes()))
 

@@ -177,11 +177,14 @@ def state_convergence(algorithm: Algorithm, family: Family, schedule: Schedule) 
         before = f"Whatever happens before step {H}, the"
     if failed:
         sentence = f"The steady state of {name} need not converge: it is not true that {', '.join(failed)}."
+    elif algorithm.own("theorem") is None:
+        sentence = f"Whether the steady state of {name} converges is not known."
     else:
         where = f"on every instance with {algorithm.converges_on}"
         sentence = f"{before} steady state of {name} converges, in exact arithmetic, {where}."
     condition = ", ".join(text for text, _ in checks)
-    return SteadyStateStatement(not failed, sentence, condition, _state_theorem(algorithm, family))
+    holds = not failed and algorithm.own("theorem") is not None
+    return SteadyStateStatement(holds, sentence, condition, _state_theorem(algorithm, family))
 
 
 def says_the_same(stated: str | None, found: str | None) -> bool:

@@ -16,6 +16,7 @@ from .._util.progress import Bar
 from ..families.base import Family, Parameters
 from ..families.composite import Composite
 from ..families.smooth import Smooth
+from ..linalg.real import check_real
 from .exact import MANY, find_exact
 from .optima import Optima
 from .reference_solvers import make_worker, widen
@@ -50,6 +51,7 @@ def solve_references(
     and an interrupted one goes on where it was. `jobs` and any `joblib.parallel_config` around the call say where the
     work is done.
     """
+    check_real("the parameters", parameters)
     count = family.count(parameters)
     if count == 0:
         raise ValueError("there are no parameters to solve for")

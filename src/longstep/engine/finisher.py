@@ -266,6 +266,8 @@ def _make_exact(outcome: Outcome, limits: Limits) -> Exact:
     good = np.asarray(outcome.exact) & (np.asarray(r.violation(limits.eps_abs, limits.eps_rel)) <= 1)
     fields = {"x": outcome.point.x, "y": outcome.point.y, "s": outcome.point.s, "objective": r.objective}
     fields |= {"primal_residual": r.primal_max, "dual_residual": r.dual_max}
+    # As everywhere: an objective that overflowed is of no solution.
+    good &= ~(np.isnan(np.asarray(r.objective)) | (np.asarray(r.objective) == -np.inf))
     # Without constraints there are no y and s.
     arrays = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     return Exact(good, np.where(good, outcome.changes, -1), arrays)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
+from .._util.effort import LONG_SECONDS, SPEED, announce
 from .._util.memory import require, usable
-from .._util.progress import say
 from .._util.text import duration, in_words
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
@@ -45,7 +45,7 @@ class Forecast:
     @override
     def __str__(self) -> str:
         needs = f"{in_words(self.factors)} for {self.count} {self.kind}, about {in_words(self.training)} while training"
-        if self.seconds <= _LONG_SECONDS:
+        if self.seconds <= LONG_SECONDS:
             return f"memory: {needs}"
         return f"memory: {needs}; the factors take {duration(self.seconds)}"
 
@@ -105,22 +105,14 @@ class _Kept:
 def _describe(back_end: type[LinearSystem], pattern: Pattern, itemsize: int) -> _Kept:
     """Return what a solver keeps for one θ."""
     made = back_end.cost(pattern, 0.0, itemsize)
-    return _Kept(int(made.bytes), back_end.describe(pattern), made.flops / _SPEED)
-
-
-# Operations a second of two ordinary cores, as the back ends count them.
-_SPEED = 6e10
-# Work that takes longer is told beforehand.
-_LONG_SECONDS = 10.0
+    return _Kept(int(made.bytes), back_end.describe(pattern), made.flops / SPEED)
 
 
 def require_factors(back_end: type[LinearSystem], pattern: Pattern, count: int, dtype: np.dtype) -> None:
     """Refuse so many factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
     kept = _describe(back_end, pattern, dtype.itemsize)
     _require(count * kept.bytes, count, kept.kind)
-    seconds = count * kept.seconds
-    if seconds > _LONG_SECONDS:
-        say(f"longstep makes {count} {kept.kind}, which takes {duration(seconds)}")
+    announce(f"makes {count} {kept.kind}", count * kept.seconds)
 
 
 def _require(need: float, count: int, kind: str) -> None:

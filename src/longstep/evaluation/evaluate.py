@@ -1,9 +1,10 @@
 """How good a method is: its errors on the instances of a split, iteration by iteration."""
 
 import functools
+import math
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -250,17 +251,30 @@ def evaluate(
 def trained_instances(method: Method, split: Split) -> list[int]:
     """Return the numbers of the instances of a split that the method was trained on.
 
-    Independent draws of a distribution that repeats itself may coincide: where the split is known to be independent and
-    has repetitions of its own, equal values prove nothing.
+    Independent draws may coincide, of rounded numbers say: where the split is known to be independent, coincidences
+    that chance may have brought about prove nothing.
     """
     record = getattr(method, "record", None) or {}
     known = set(record.get("instance_hashes", ()))
     if not known:
         return []
     hashes = split.instance_hashes()
-    if split.independent and len(set(hashes)) < len(hashes):
+    found = [k for k, each in enumerate(hashes) if each in known]
+    if split.independent and len(found) <= _count_chance(len(known), hashes):
         return []
-    return [k for k, each in enumerate(hashes) if each in known]
+    return found
+
+
+def _count_chance(trained: int, hashes: Sequence[str]) -> float:
+    """Return how many of independent draws may by chance be among so many that were trained on.
+
+    N draws without a repetition have, but for one case in twenty, a chance of coincidence below 6/N² for each pair:
+    below 6·trained/N with those that were trained on, and three above that are rarer still. But half of them are no
+    chance.
+    """
+    if len(set(hashes)) < len(hashes):
+        return math.inf
+    return min(3 + 6 * trained / len(hashes), min(trained, len(hashes)) / 2)
 
 
 def default_metric(split: Split) -> str:

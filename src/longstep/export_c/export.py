@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypedDict
@@ -133,7 +133,7 @@ def generate_c(
     hashes = {name: _hash_bytes(text.encode()) for name, text in files.items()}
     fields = _describe_code(code)
     old = _read_manifest(folder)[1] if folder.is_dir() and os.listdir(folder) else {}
-    _refuse_links(folder, (*old, *files, _MANIFEST))
+    _refuse_others(folder, (*old, *files, _MANIFEST))
     for name in old:
         (folder / name).unlink(missing_ok=True)  # names of an export's files, and no others
     for name, text in files.items():
@@ -171,9 +171,11 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
         raise ValueError(f"{folder} has an export already; overwrite=True (--overwrite) replaces it")
 
 
-def _refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Refuse a folder in which one of these files, or a subfolder on the way to it, is a link to somewhere else."""
+def _refuse_others(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a folder in which one of these files is a folder, or it or what leads to it a link to somewhere else."""
     for name in names:
+        if (folder / name).is_dir():
+            raise FileFormatError(f"{folder / name} is a folder, which longstep did not make; choose another folder")
         for part in (Path(name), *Path(name).parents[:-1]):
             if (folder / part).is_symlink():
                 raise FileFormatError(f"{folder / part} is a link, which longstep did not make; choose another folder")
@@ -188,12 +190,12 @@ def _read_manifest(folder: Path) -> tuple[_Fields, dict[str, str]]:
             raise FileFormatError(f"{path} is of another kind or of a newer longstep")
         fields: _Fields = {
             "prefix": document["prefix"],
-            "precision": document["precision"],
-            "method": document["method"],
-            "factors": int(document["factors"]),
-            "rom": int(document["rom"]),
-            "ram": int(document["ram"]),
-            "result": int(document["result"]),
+            "precision": _read_text(document, "precision"),
+            "method": _read_text(document, "method"),
+            "factors": _read_size(document, "factors"),
+            "rom": _read_size(document, "rom"),
+            "ram": _read_size(document, "ram"),
+            "result": _read_size(document, "result"),
         }
         check_prefix(fields["prefix"])
         return fields, _check_hashes(fields["prefix"], document["hashes"])
@@ -203,6 +205,20 @@ def _read_manifest(folder: Path) -> tuple[_Fields, dict[str, str]]:
         raise
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise FileFormatError(f"{path} is damaged ({error})") from error
+
+
+def _read_text(document: Mapping[str, object], name: str) -> str:
+    value = document[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, no text")
+    return value
+
+
+def _read_size(document: Mapping[str, object], name: str) -> int:
+    value = document[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise TypeError(f"{name} is {value!r}, no number of bytes or factors")
+    return value
 
 
 def _list_sources(prefix: str) -> tuple[str, ...]:

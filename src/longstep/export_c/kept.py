@@ -87,8 +87,10 @@ def find_kept(solver: Path, cache: "Path | bool") -> KeptSolver | None:
         return None
     try:
         document = json.loads(_locate(solver, folder).read_text(encoding="utf-8"))
-        return KeptSolver.from_json(document, folder)
-    except (OSError, ValueError, KeyError, TypeError):
+        if content_hash(json.dumps(document["kept"])) != document["hash"]:
+            return None
+        return KeptSolver.from_json(document["kept"], folder)
+    except (OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         # Whatever is wrong with it, it is made again.
         return None
 
@@ -99,7 +101,8 @@ def keep(solver: Path, kept: KeptSolver, cache: "Path | bool") -> None:
     if folder is None or kept.library.path.parent != folder:
         return
     path = _locate(solver, folder)
-    text = json.dumps(kept.to_json())
+    document = kept.to_json()
+    text = json.dumps({"kept": document, "hash": content_hash(json.dumps(document))})
     storage.keep(path, lambda: storage.write_bytes(path, text.encode()))
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
+from .._util.effort import EIGEN, SPEED, announce
 from .._util.hashing import content_hash
 from .._util.processes import require_jax
 from ..linalg.matrix import is_diagonal
@@ -379,7 +380,12 @@ def _is_definite(matrix: sp.csc_array) -> bool:
 
 def spectrum(name: str, matrix: sp.csr_array) -> np.ndarray:
     """Return the eigenvalues in ascending order; indefinite (λmin < −1e-5·λmax) is refused."""
-    values = np.sort(matrix.diagonal()) if is_diagonal(matrix) else np.linalg.eigvalsh(matrix.toarray())
+    if is_diagonal(matrix):
+        values = np.sort(matrix.diagonal())
+    else:
+        n = matrix.shape[0]
+        announce(f"computes the eigenvalues of {name}, {n}×{n}", EIGEN * n**3 / SPEED)
+        values = np.linalg.eigvalsh(matrix.toarray())
     if values.size and values[0] < -1e-5 * max(values[-1], 0.0):
         raise ValueError(
             f"{name} is indefinite: its smallest eigenvalue is {values[0]:.3e}, its largest {values[-1]:.3e}. "

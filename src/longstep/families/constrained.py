@@ -9,10 +9,9 @@ import scipy.sparse as sp
 from jaxtyping import Array
 from typing_extensions import override
 
+from .._util.effort import EIGEN, SPEED, announce
 from .._util.hashing import ByContent
 from .._util.optional import map_given
-from .._util.progress import say
-from .._util.text import duration
 from ..linalg.matrix import ArrayLike2D, is_one_to_one, to_csr
 from ..linalg.systems import require_room
 from .affine import WorkingMap
@@ -124,23 +123,18 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
         return self.mapped is not None and not is_named(parameters)
 
 
-# Operations a second of two ordinary cores in factorizations, entries in what goes over all of them, and how many times
-# that is done.
-_SPEED = 6e10
+# Entries a second in what goes over all of them, and how many times that is done.
 _ENTRIES = 2e8
 _PASSES = 100
-# What the eigenvalues and eigenvectors of a matrix take, in operations for every cubed unknown, and its factor.
-_EIGEN = 25
+# What a dense factor takes, in operations for every cubed unknown.
 _FACTOR = 1 / 3
-# Work that takes longer is told beforehand.
-_LONG_SECONDS = 10.0
 
 
 def _estimate(P: sp.csr_array, A: sp.csr_array) -> float:
     """Return how many seconds the check of P and the equilibration take, about."""
     seconds = _PASSES * (P.nnz + A.nnz) / _ENTRIES
     if is_dense(P) and P.shape[0] > 1:
-        seconds += (_EIGEN if is_one_to_one(A) else _FACTOR) * P.shape[0] ** 3 / _SPEED
+        seconds += (EIGEN if is_one_to_one(A) else _FACTOR) * P.shape[0] ** 3 / SPEED
     return seconds
 
 
@@ -154,8 +148,6 @@ def check_matrices(P: ArrayLike2D | None, A: ArrayLike2D) -> tuple[sp.csr_array,
     check_linear("A", rows, square.shape[0])
     n = square.shape[0]
     require_room(n, square.nnz + rows.nnz, _TOO_LARGE)
-    seconds = _estimate(square, rows)
-    if seconds > _LONG_SECONDS:
-        say(f"longstep checks and scales a family with {n} unknowns, which takes {duration(seconds)}")
+    announce(f"checks and scales a family with {n} unknowns", _estimate(square, rows))
     check_convex("P", square)
     return square, rows

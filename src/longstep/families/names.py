@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from .._util.nearest import suggest
 from .._util.optional import map_given
 from .._util.storage import JsonObject
-from ..linalg.real import real_array
+from ..linalg.real import real_array, real_number
 
 if TYPE_CHECKING:
     import jax
@@ -42,9 +42,19 @@ class Block:
     definite: int = 0
 
     def __post_init__(self):
+        if not isinstance(self.name, str):
+            raise TypeError(f"the name of an array is text, got {self.name!r}")
+        if self.place.dtype.kind not in "iu" or (self.place < -1).any():
+            raise ValueError(f"the places of {self.name!r} must be whole numbers, −1 where there is none")
+        if type(self.definite) is not int or self.definite not in (-1, 0, 1):
+            raise ValueError(f"definite of {self.name!r} must be −1, 0 or 1, got {self.definite!r}")
+        if self.definite and (len(self.shape) != 2 or self.shape[0] != self.shape[1]):
+            raise ValueError(f"{self.name!r} is to be semidefinite, but has shape {self.shape}")
         for name, bound in (("lower", self.lower), ("upper", self.upper)):
             if bound is not None and bound.shape not in ((), self.place.shape):
                 raise ValueError(f"{name} of {self.name!r} has shape {bound.shape}, the array {self.place.shape}")
+            if bound is not None and np.isnan(bound).any():
+                raise ValueError(f"{name} of {self.name!r} is not a number")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,14 +156,20 @@ class Layout:
     ):
         self.parameters = {block.name: block for block in parameters}
         self.variables = {block.name: block for block in variables}
+        if len(self.parameters) < len(parameters) or len(self.variables) < len(variables):
+            raise ValueError("two parameters, or two variables, have the same name")
+        if type(sign) is not int or sign not in (-1, 1):
+            raise ValueError(f"sign must be 1 or −1, got {sign!r}")
         self.size = sum(block.first.size for block in parameters)
-        self.sign = int(sign)
-        self.constant = float(constant)
+        self.sign = sign
+        self.constant = real_number("the constant of the objective", constant)
         self.offset = np.zeros(self.size)
         if offset is not None:
-            self.offset = np.asarray(offset, np.float64)
+            self.offset = real_array("the offset of the objective", offset)
         if self.offset.shape != (self.size,):
             raise ValueError(f"offset must have {self.size} entries, one for each of x, got shape {self.offset.shape}")
+        if not (np.isfinite(self.constant) and np.isfinite(self.offset).all()):
+            raise ValueError("the constant and the offset of the objective must be finite")
 
     @property
     def columns(self) -> list[str]:
@@ -303,4 +319,8 @@ def _list_fields(block: Block) -> dict:
 def _read_block(fields: dict) -> Block:
     read = functools.partial(np.asarray, dtype=np.float64)
     lower, upper = (map_given(read, fields[key]) for key in ("lower", "upper"))
-    return Block(fields["name"], np.asarray(fields["place"], int), lower, upper, fields["definite"])
+    place = np.asarray(fields["place"])
+    if not place.size:
+        # An empty list is of floats.
+        place = place.astype(int)
+    return Block(fields["name"], place, lower, upper, fields["definite"])

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, along, inner, make_matrix
+from ..linalg.real import plain_array
 from .affine import Affine, WorkingMap, working_map
 from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vector, resolve_dtype
 from .constrained import ConstrainedFamily, Host, check_matrices
@@ -270,7 +271,7 @@ def _cut_infinite(value: np.ndarray) -> np.ndarray:
 def _read_mask(name: str, rows: ArrayLike | None, m: int) -> np.ndarray | None:
     if rows is None:
         return None
-    chosen = np.asarray(rows)
+    chosen = plain_array(name, rows)
     if chosen.dtype == bool and chosen.shape != (m,):
         raise ValueError(f"{name} as a mask must have {m} entries, got shape {chosen.shape}")
     if chosen.dtype != bool and chosen.size and (chosen.min() < -m or chosen.max() >= m):

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike, DTypeLike
 from typing_extensions import override
 
+from .._util.effort import EIGEN, SPEED, announce
 from .._util.hashing import ByContent
 from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, is_diagonal, make_matrix, to_csr
@@ -382,5 +383,7 @@ class _QuadraticHost(ByContent):
     @functools.cached_property
     def spectrum(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
         """The eigenvalues of P, none below zero, and its eigenvectors, which are computed once."""
+        n = self.P.shape[0]
+        announce(f"computes the eigenvectors of P, {n}×{n}", 2 * EIGEN * n**3 / SPEED)
         values, vectors = np.linalg.eigh(self.P.toarray())
         return np.maximum(values, 0.0), vectors

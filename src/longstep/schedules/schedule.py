@@ -166,6 +166,8 @@ class Schedule:
     def from_json(text: str) -> "Schedule":
         """Return the inverse of `to_json`."""
         fields = json.loads(text)
+        if not isinstance(fields["warm"], bool):
+            raise ValueError(f"warm is {fields['warm']!r}, neither true nor false")
         options = {name: fields.get(name) for name in ("blocks", "metric", "fallback")}
         return Schedule(fields["varying"], fields["steady"], warm=fields["warm"], **options)
 

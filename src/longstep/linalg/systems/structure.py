@@ -6,10 +6,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..._util.memory import require
+from ..._util.progress import say
 from ..matrix import is_diagonal, is_one_to_one
 from .augmented import Augmented, Quasidefinite, may_be_sparse
 from .operator import Pattern, Spectrum
 from .registry import ALWAYS, choose
+
+# Sparse factors of so many unknowns and rows may take long; how long is known only when there is one.
+_MANY = 20_000
 
 
 class Structure(eqx.Module):
@@ -57,6 +61,8 @@ def _augment(P: sp.csr_array, A: sp.csr_array) -> Quasidefinite | None:
     n = P.shape[0]
     if not may_be_sparse(n, P.nnz + A.nnz):
         return None
+    if n + A.shape[0] > _MANY:
+        say(f"longstep looks for a sparse factor of a family with {n} unknowns and {A.shape[0]} rows")
     augmented = Augmented(P, A)
     if not choose(Pattern(n, fill=augmented.fill), ALWAYS).on_host:
         return None

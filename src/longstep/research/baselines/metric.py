@@ -26,6 +26,7 @@ from ...families.quadratic_program import QP
 from ...linalg.matrix import DenseMatrix, MappableMatrix, SparseMatrix
 from ...linalg.prox import L1, Box, NonNegative, Zero
 from ...linalg.systems import ONCE, Factored, factorize
+from ...schedules.domain import Hyperparameter
 from ...schedules.schedule import Schedule
 from ...solver import Solver
 
@@ -53,15 +54,24 @@ def _(algorithm: GradientMethod, family: Family, schedule: Schedule) -> Componen
     return STEP, np.full(family.n, schedule.steady[STEP]), groups
 
 
-@choose_components.register(OSQP)
-@choose_components.register(SCS)
-def _(algorithm: OSQP | SCS, family: QP | Conic, schedule: Schedule) -> Components:
+@choose_components.register
+def _(algorithm: OSQP, family: QP, schedule: Schedule) -> Components:
+    return _multiply_penalties(algorithm.metric(family), schedule)
+
+
+@choose_components.register
+def _(algorithm: SCS, family: Conic, schedule: Schedule) -> Components:
     # Projections onto most cones are Euclidean: one weight for a whole cone.
-    declared = algorithm.metric(family)
-    base = np.ones(len(declared.entries))
+    return _multiply_penalties(algorithm.metric(family), schedule)
+
+
+def _multiply_penalties(metric: Hyperparameter, schedule: Schedule) -> Components:
+    """Return the algorithm's own metric, which begins at the schedule's."""
+    groups = metric.entries
+    assert groups is not None
     if schedule.metric is not None:
-        base = schedule.metric
-    return declared.name, base, declared.entries
+        return metric.name, schedule.metric, groups
+    return metric.name, np.ones(len(groups)), groups
 
 
 def _make_mappable(matrix: PyTree) -> PyTree:
