@@ -111,6 +111,9 @@ static void lift(longstep_workspace *work, const real *v, const real *y, real af
     for (int32_t i = 0; i < WHOLE; ++i) slope[i] += affine * work->q[i];
     for (int32_t i = 0; i < EQUALITIES; ++i) dual[i] = 0;
     for (int32_t i = 0; i < INNER; ++i) dual[EQUALITIES + i] = y[i];
+    /* A start may have multipliers along infinite bounds; a step leaves none. */
+    if (affine > 0 && work->k == 0)
+        for (int32_t i = EQUALITIES; i < ROWS; ++i) dual[i] = cut(dual[i], work->l[i], work->u[i]);
     multiply_whole_t(dual, total);
 #if LADDER
     /* Of a difference nothing is asked. */
