@@ -156,12 +156,15 @@ def test_the_overview_is_at_most_the_research_code_but_where_it_says():
                 ours, theirs = learned[experiment][k].split(" ")[0], cells[k].strip("*")
                 if theirs.isdigit() and not (ours.isdigit() and int(ours) <= int(theirs)):
                     worse.add((experiment, head[k]))
-    assert worse == {("logistic", "1e-1")}
+    assert worse == {("logistic", "1e-1"), ("lasso 64×128", "1e-4")}
 
 
 # Tables of counts, with what stands in the text before each: the norm, and both counts or which one was not kept.
 COUNTED = {
-    "samples.md": {"samples": ("2-norm", "suboptimality", "first"), "networks": ("∞-norm", "suboptimality", "first")},
+    "samples.md": {
+        "samples": ("2-norm", "suboptimality", "in brackets from where it stays"),
+        "networks": ("∞-norm", "suboptimality", "first"),
+    },
     "development.md": {
         "ablation": ("2-norm", "suboptimality", "first"),
         "designs": ("2-norm", "∞-norm", "stays", "first touches were not kept"),
