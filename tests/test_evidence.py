@@ -14,7 +14,7 @@ import pytest
 from evidence.__main__ import list_texts, main
 from evidence.claims import Quantity, check_words, follow, judge, read_claims, read_text
 from evidence.jobs import read_jobs
-from evidence.tables import MARKED, TABLES, merge_cells, read_rows, render, rewrite
+from evidence.tables import EXPERIMENTS, MARKED, TABLES, merge_cells, read_rows, render, rewrite
 
 ROOT = Path(__file__).parent.parent
 JOBS = read_jobs(ROOT / "evidence" / "jobs.toml")
@@ -103,15 +103,7 @@ def read_table(lines):
 
 
 # What the overview calls the rows of the page of logistic regression.
-LOGISTIC = {
-    "learned, quasi-Newton": "learned, quasi-Newton, N = 10",
-    "best constant, quasi-Newton": "best constant, quasi-Newton",
-    "SciPy's L-BFGS-B, evaluations": "L-BFGS-B of SciPy, by evaluations",
-    "learned, gradient descent, B = 10": "learned, B = 10, N = 10",
-    "learned, gradient descent, B = 1, exact": "learned, B = 1, exact",
-    "learned with momentum": "learned with momentum, N = 10",
-    "Nesterov": "Nesterov, convex",
-}
+LOGISTIC = EXPERIMENTS["reproduce_logistic"][1]
 
 
 def test_the_overview_of_logistic_regression_is_the_run_of_its_page():
