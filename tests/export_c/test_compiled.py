@@ -19,8 +19,9 @@ from longstep._util import storage
 from longstep.errors import CompilerError
 from longstep.export_c import CompiledSolver, build
 from longstep.export_c import code as longstep_code
-from longstep.export_c.kept import is_intact
+from longstep.export_c.kept import KeptSolver, find_kept, is_intact, keep
 from longstep.export_c.library import Slot, check_settings, locate_factors
+from longstep.families.names import Block, Layout
 from longstep.families.parameter_range import Seen
 
 from .compare import assert_equal, example
@@ -242,6 +243,23 @@ def test_a_compiler_that_fails_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("CC", "false")
     with pytest.raises(CompilerError, match="the compiler failed"):
         qp()[0].compile()
+
+
+def test_what_is_kept_of_a_file_is_used_only_as_it_was_written(tmp_path):
+    """A digit that is another one would put values of variables in wrong places."""
+    layout = Layout([Block("p", np.arange(2))], [Block("x", np.arange(2))])
+    mapped = ls.Affine(q=np.eye(2))
+    family = ls.QP(np.eye(2), np.eye(2), q=np.zeros(2), l=np.zeros(2), u=np.ones(2), parameter=mapped, layout=layout)
+    solver, path = ls.Solver(family), tmp_path / "solver.longstep"
+    solver.save(path)
+    keep(path, KeptSolver(CompiledSolver(solver, "double", "auto", tmp_path).library, layout, 1e-6, False), tmp_path)
+    assert find_kept(path, tmp_path) is not None
+    (file,) = (tmp_path / "c").glob("*.json")
+    text = file.read_text()
+    for changed in (text.replace('"place": [0, 1]', '"place": [1, 0]'), "[" * 100_000, "[]", text[:-5], "{}"):
+        assert changed != text
+        file.write_text(changed)
+        assert find_kept(path, tmp_path) is None
 
 
 def test_libraries_are_kept_by_content(monkeypatch, tmp_path):
