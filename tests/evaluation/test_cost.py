@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -82,6 +83,22 @@ def test_others_are_not_waited_for_longer_than_makes_a_difference():
     # The package is run as it comes, and a kept solver that fails must see what others do in time.
     assert all(cost.most == 4000 for cost in costs.of("osqp package"))
     assert all(cost.most == 20_000 for cost in compare_costs({"kept": hopeless}, data).rows)
+
+
+def test_what_is_given_by_name_is_counted_in_any_shape(monkeypatch):
+    # Matrices and scalars: some instances go on by themselves, and are found by their numbers.
+    x, c, top = cp.Variable((2, 3)), cp.Parameter((2, 3), name="c"), cp.Parameter(name="top")
+    model = ls.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + cp.vdot(c, x)), [x >= -1, cp.sum(x) <= top]))
+    rng = np.random.default_rng(0)
+    named = {"c": 3 * rng.normal(size=(7, 2, 3)), "top": rng.normal(size=7) - 3}
+    family = model.family
+    assert family.count(named) == 7
+    np.testing.assert_array_equal(family.select(named, np.array([4, 1])), model.stack(named)[[4, 1]])
+    monkeypatch.setattr(evaluation, "_SOON", 5)
+    solver = ls.Solver(family, finish=False)
+    found = solver_cost("", solver, named, 1e-6)
+    assert found.unsolved == 0
+    np.testing.assert_array_equal(found.steps, solver_cost("", solver, model.stack(named), 1e-6).steps)
 
 
 def test_what_is_exact_at_once_is_kept():

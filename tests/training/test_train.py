@@ -112,7 +112,7 @@ def test_a_held_value_is_held():
 
 @pytest.mark.parametrize("case", [LASSO], ids=repr)
 def test_a_memory_limit_splits_the_gradient_and_changes_nothing(case):
-    loss = resolve_loss(ls.Loss(distance=0.5, metric=1.0, tail=0.5), 4, Recipe())
+    loss = resolve_loss(ls.Loss(distance=0.5, metric=1.0, tail=0.5), Recipe())
     whole, staged = block_of(case, loss, 3)
     pieces, staged_pieces = block_of(case, loss, 3, memory_limit=0.7 * whole.memory())
     assert len(pieces.pieces()) > 1
@@ -340,7 +340,7 @@ def test_an_interrupted_training_goes_on_bit_for_bit(case, dear, tmp_path):
     # Of lengths 2 and 4.
     options = {"horizon": 6, "block": (2, 4), "iterations": 8, "joint": True, "progress": False}
     if dear:
-        options |= {"starts": 3, "recipe": Recipe(rough=0)}
+        options |= {"starts": 3}
     expected = ls.train(case.family, split(case), cache=False, **options)
     for part in ("best constant", "block 1 of 2", "block 2 of 2", "steady state", "all blocks together"):
 

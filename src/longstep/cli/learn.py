@@ -129,10 +129,13 @@ def _write_command(ctx: typer.Context) -> list[str]:
         value = ctx.params.get(parameter.name or "")
         if value is None or value == parameter.default or parameter.name in _NOT_REPEATED:
             continue
-        if parameter.param_type_name == "option":
-            words.append(max(parameter.opts, key=len))
-        if value is not True:
-            words.append(str(value))
+        # What may be given several times is a sequence, an empty one where it was not given.
+        several = list(value) if isinstance(value, list | tuple) else [value]
+        for each in several:
+            if parameter.param_type_name == "option":
+                words.append(max(parameter.opts, key=len))
+            if each is not True:
+                words.append(str(each))
     return words
 
 

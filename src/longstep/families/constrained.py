@@ -102,8 +102,20 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
 
     @override
     def vectors(self, parameters: Parameters) -> Parameters:
+        return super().vectors(self._stacked(parameters))
+
+    @override
+    def count(self, parameters: Parameters) -> int:
+        return super().count(self._stacked(parameters))
+
+    @override
+    def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
+        return super().select(self._stacked(parameters), index)
+
+    def _stacked(self, parameters: Parameters) -> Parameters:
+        """Return values given by the names of a layout, which have shapes of their own, as vectors."""
         if self.host.layout is None or not is_named(parameters):
-            return super().vectors(parameters)
+            return parameters
         return self.host.layout.many(parameters)
 
     @override

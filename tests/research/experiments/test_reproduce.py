@@ -17,6 +17,7 @@ from longstep.research.experiments import images, kalman, logistic, logistic_opt
 from longstep.research.experiments.parts import PartStore
 from longstep.research.experiments.reproduce import NAMES, find_experiment, reproduce
 from longstep.research.experiments.sizes import Choices
+from longstep.training.recipe import Recipe
 
 # One experiment of each kind by default: in closed form and learned. The others are much like them.
 QUICK = ("ridge",)
@@ -124,6 +125,9 @@ def test_learned_is_ahead_of_vanilla_and_nothing_is_nan(name, runs):
     mean = {e: np.exp(np.mean(np.log(np.maximum(e.values[common], 1e-16)), axis=0)) for e in (learned, vanilla)}
     for tolerance in TOLERANCES:
         ours, theirs = (e.reached(tolerance, mean[e])[0] for e in (learned, vanilla))
+        if theirs is not None and theirs > Recipe().settled:
+            # Constants are judged over so many steps.
+            continue
         assert (math.inf if ours is None else ours) <= (math.inf if theirs is None else theirs)
     assert runs(name).results[0].diverging == 0
 
