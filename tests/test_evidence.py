@@ -159,8 +159,8 @@ COUNTED = {
     },
     "development.md": {
         "ablation": ("2-norm", "suboptimality", "first"),
-        "designs": ("2-norm", "∞-norm", "stays", "first touches were not kept"),
-        "starts": ("Counts as above", "∞-norm", "stay"),
+        "designs": ("2-norm", "∞-norm", "is first at", "stays there"),
+        "starts": ("Counts as above", "∞-norm", "first and from where", "stay"),
         "growth": ("∞-norm", "until `solve` ends"),
     },
     "results.md": {"results": ("2-norm", "f − f", "in brackets from where it stays")},

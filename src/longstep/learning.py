@@ -235,8 +235,8 @@ def _list_candidates(family: Family, trained: Training, parameters: Any) -> list
     trained, all_exact = _learn_patience(family, trained, parameters)
     held = _record_kept(replace(trained, schedule=trained.constant), "the best constant")
     candidates = [
-        ("learned", trained, Solver(family, trained)),
-        ("best constant with ladder", held, Solver(family, held)),
+        ("learned", trained, Solver(family, trained, ladder=True)),
+        ("best constant with ladder", held, Solver(family, held, ladder=True)),
     ]
     if all_exact:
         return candidates
@@ -246,8 +246,8 @@ def _list_candidates(family: Family, trained: Training, parameters: Any) -> list
     defaults = _record_kept(untrained, "the defaults")
     return [
         *candidates,
-        ("learned", trained, Solver(family, trained, ladder="late")),
-        ("defaults with ladder", defaults, Solver(family, defaults)),
+        ("learned", trained, Solver(family, trained)),
+        ("defaults with ladder", defaults, Solver(family, defaults, ladder=True)),
     ]
 
 
@@ -255,7 +255,7 @@ def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple
     """Return a training with what is known of when its finish is first tried, and whether that makes all instances
     exact. It is worth trying early, or when the steps before have cost as much as it does: many solves to loose
     tolerances have ended by then, and none takes much longer than twice the finish."""
-    learned = Solver(family, trained)
+    learned = Solver(family, trained, ladder=True)
     early = later = learned.finish
     if early is None or later is None:
         return trained, False
@@ -271,7 +271,9 @@ def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple
     if later == early:
         return eager, all_exact
     patient = replace(trained, record=trained.record | {"finish": later})
-    least = choose_patience(Solver(family, eager), Solver(family, patient), parameters)
+    first = Solver(family, eager, ladder=True)
+    second = Solver(family, patient, ladder=True)
+    least = choose_patience(first, second, parameters)
     if least == 0:
         return patient, all_exact
     if np.isfinite(least):

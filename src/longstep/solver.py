@@ -55,8 +55,8 @@ class Solver:
 
     The `ladder` is for instances that get on slowly in the steady state of ADMM methods: as OSQP adapts rho, they move
     to another multiple of the penalties, whose factors are made here too, and in the end to the fallback of the
-    schedule. It is on by default, but where a schedule was given as such; `"late"` has the fallback alone, and
-    moves only after 1000 steps.
+    schedule. `"late"` has the fallback alone, and moves only after 1000 steps: so it is by default where penalties were
+    learned. Defaults have it from the start, schedules that were given as such not at all.
 
     The `finish` is for quadratic programs: after so many steps, and again after twice, four times … as many, the active
     set of every instance that has not ended is taken from its multipliers, mended row by row until it is the optimal
@@ -102,9 +102,12 @@ class Solver:
         self.record: dict[str, Any] | None = None
         self.seen: Seen | None = None
         self.start: LearnedStart | None = None
-        # A schedule that is given is taken as it is, and defaults are those of the packages, which adapt rho.
+        # A schedule that is given is taken as it is, and defaults are those of the packages, which adapt rho. What the
+        # balance of residuals says is a guess: for learned penalties, which are none, it comes late.
         learned = isinstance(schedule, Learned)
-        usual_ladder = schedule is None or learned
+        usual_ladder: LadderUse = schedule is None
+        if learned:
+            usual_ladder = "late"
         if isinstance(schedule, Learned):
             self.record = schedule.record
             self.seen = schedule.seen

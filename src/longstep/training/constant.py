@@ -28,6 +28,7 @@ def search_constant(learner: Learner, report: Report) -> Learned:
         blocks,
         learner.hyperparameters,
         s.fixed,
+        learner.depth(),
     )
     found = search.run(s.candidates, s.seed, report)
     theta = {name: np.array([value]) for name, value in found.theta.items()}
@@ -57,11 +58,13 @@ class Search:
         blocks: int,
         hyperparameters: tuple[Hyperparameter, ...],
         fixed: Mapping[str, float],
+        depth: float = -np.inf,
     ):
         self.program = program
         self.recipe = program.recipe
         self.begun = start
         self.blocks = blocks
+        self.depth = depth
         self.free = list_searched(hyperparameters, fixed)
         self.held = {h.name: fixed.get(h.name, h.default) for h in hyperparameters}
         self.least = np.array([_find_ends(h)[0] for h in self.free])
@@ -112,9 +115,7 @@ class Search:
             leader = self.leader[: len(levels)]
             return bool(leader) and bool(np.mean(levels) > np.mean(leader) + recipe.hopeless)
 
-        levels = measure_constant(
-            self.program, self.begun, self.blocks, self._read(point), give_up=is_hopeless
-        )  # fmt: skip
+        levels = measure_constant(self.program, self.begun, self.blocks, self._read(point), self.depth, is_hopeless)
         score = float(np.mean(levels))
         if len(levels) < self.blocks:
             score += recipe.overflow
@@ -136,30 +137,33 @@ def measure_constant(
     states: State,
     blocks: int,
     values: Mapping[str, ArrayLike],
-    floor: float = -np.inf,
+    depth: float,
     give_up: Callable[[list[float]], bool] = lambda levels: False,
 ) -> list[float]:
     """Return the levels of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give
-    up. From the floor on nothing changes."""
+    up. From the depth on, below which errors are all alike, nothing changes."""
     recipe = program.recipe
     advance = program.held(values)
     levels: list[float] = []
     while len(levels) < blocks:
         states, errors = advance(states)
-        level = judge_level(np.asarray(errors.metric, np.float64), recipe)
+        level = judge_level(np.asarray(errors.metric, np.float64), recipe, depth)
         if not np.isfinite(level):
             level = recipe.overflow
-        levels.append(max(level, floor))
+        levels.append(level)
         if give_up(levels):
             break
-        if levels[-1] == floor:
-            levels += [floor] * (blocks - len(levels))
+        if levels[-1] == depth:
+            levels += [depth] * (blocks - len(levels))
     return levels
 
 
-def judge_level(logs: np.ndarray, recipe: Recipe) -> float:
+def judge_level(logs: np.ndarray, recipe: Recipe, depth: float) -> float:
     """Return the level of instances' log errors by which constants and metrics are judged: their mean, and with the
-    weight of the tail a high quantile and the worst."""
+    weight of the tail a high quantile and the worst. Below the depth errors are all alike."""
+    logs = np.maximum(logs, depth)
+    if np.all(logs == depth):
+        return depth
     slow = (np.quantile(logs, recipe.judged_quantile) + np.max(logs)) / 2
     return float((1 - recipe.tail) * np.mean(logs) + recipe.tail * slow)
 

@@ -88,6 +88,10 @@ class Learner:
         """The mean log error at which rounding is all that is left to learn."""
         return self.usual.floor(self.start())
 
+    def depth(self) -> float:
+        """The log error below which constants, metrics and what is kept are judged no further."""
+        return self.usual.floor(self.start(), self.recipe.judged_depth)
+
     def few(self) -> np.ndarray:
         """The instances on which constants are compared."""
         return self.some(self.recipe.searched)

@@ -123,7 +123,7 @@ class _Fit:
         self.loss = learner.settings.loss
         self.count = count
         self.forward = learner.usual.restricted(columns)
-        self.floor = learner.floor()
+        self.depth = learner.depth()
         self.every = recipe.metric_every
         self.states = take_columns(learner.start(), columns)
         base = {name: constant.theta[name][:1] for name in learner.names}
@@ -162,11 +162,11 @@ class _Fit:
         advance = self.forward.held(values)
         while len(levels) < blocks:
             states, errors = advance(states)
-            logs = np.maximum(np.asarray(errors.metric, np.float64)[counted], self.floor)
-            levels.append(judge_level(logs, self.recipe))
-            if levels[-1] == self.floor:
-                # What is at the floor stays there.
-                levels += [self.floor] * (blocks - len(levels))
+            logs = np.asarray(errors.metric, np.float64)[counted]
+            levels.append(judge_level(logs, self.recipe, self.depth))
+            if levels[-1] == self.depth:
+                # What is that good stays so.
+                levels += [self.depth] * (blocks - len(levels))
         level = float(np.mean(levels))
         return level if np.isfinite(level) else self.recipe.overflow
 

@@ -104,9 +104,10 @@ class Program:
         """The points of states, in the user's units."""
         return _extract(self._whole.key, self._whole.leaves, states)
 
-    def floor(self, states: State) -> float:
-        """The mean log error, reckoned from these states, at which rounding is all that is left to learn."""
-        return float(_floor(self._whole.key, self._whole.leaves, states))
+    def floor(self, states: State, depth: float = 0.0) -> float:
+        """The mean log error, reckoned from these states, at which rounding is all that is left to learn, or where
+        errors are such a part of what they are in these states."""
+        return float(_floor(self._whole.key, self._whole.leaves, states, jnp.asarray(depth)))
 
     def restricted(self, columns: np.ndarray) -> "Program":
         """The same block for some of the instances, to go forward only."""
@@ -250,9 +251,10 @@ def _extract(key: Key[Task], leaves: tuple, states: State) -> Point:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _floor(key: Key[Task], leaves: tuple, states: State) -> Float[Array, ""]:
+def _floor(key: Key[Task], leaves: tuple, states: State, depth: Float[Array, ""]) -> Float[Array, ""]:
     task = key.unflatten(leaves)
-    return jnp.mean(task.algorithm.log_floor(task.errors(states).metric, task.optimum))
+    start = task.errors(states).metric
+    return jnp.mean(jnp.maximum(task.algorithm.log_floor(start, task.optimum), start + 2 * jnp.log(depth)))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

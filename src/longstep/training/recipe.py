@@ -93,6 +93,9 @@ class Recipe:
     # Levels of log errors, by which constants and metrics are judged, are their mean, and with the weight `tail` this
     # quantile and the worst, half of each: where most instances are easy, the mean alone forgets the rest.
     judged_quantile: Share = 0.9
+    # Errors below this part of what they are at the start are all alike there: nobody asks for more digits, and a
+    # constant that gives the easy instances even more of them is slower on the others.
+    judged_depth: Positive = 1e-7
     # First the defaults with all penalties scaled by these; families differ by many decades.
     scanned: tuple[Positive, ...] = (0.0001, 0.001, 0.01, 0.1, 0.3, 3.0, 10.0, 100.0, 1000.0, 10000.0)
     # This part of the candidates is drawn around the best of these, the others around the best ones so far.

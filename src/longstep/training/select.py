@@ -91,22 +91,20 @@ class Walk:
         self.lengths = [*map(len, blocks), *[learner.settings.block] * learner.recipe.near]
         self.start = learner.start()
         self.floor = learner.floor()
+        self.depth = learner.depth()
         self._known: dict[str, list[np.ndarray]] = {}
 
     def levels(self, candidate: Candidate) -> np.ndarray:
-        """Return the level of log errors at every block's end; below the floor all are equal, and what overflowed is
-        infinite."""
+        """Return the level of log errors at every block's end, of which what overflowed is infinite."""
         recipe = self.learner.recipe
-        return np.array([self._limit(judge_level(logs, recipe)) for logs in self._run(candidate)])
+        levels = np.array([judge_level(logs, recipe, self.depth) for logs in self._run(candidate)])
+        return np.where(np.isfinite(levels), levels, np.inf)
 
     def means(self, candidate: Candidate) -> np.ndarray:
-        """Return the mean log error at every block's end, limited likewise."""
-        return np.array([self._limit(float(np.mean(logs))) for logs in self._run(candidate)])
-
-    def _limit(self, level: float) -> float:
-        if not np.isfinite(level):
-            return np.inf
-        return max(level, self.floor)
+        """Return the mean log error at every block's end; below the floor all are equal, and what overflowed is
+        infinite."""
+        means = np.array([np.mean(logs) for logs in self._run(candidate)])
+        return np.where(np.isfinite(means), np.maximum(means, self.floor), np.inf)
 
     def _run(self, candidate: Candidate) -> list[np.ndarray]:
         """Return the log errors of all instances at every block's end."""

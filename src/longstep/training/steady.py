@@ -43,11 +43,11 @@ def list_neighbours(learner: Learner, candidates: list[dict[str, float]]) -> lis
 
 def choose_lasting(learner: Learner, states: State, candidates: list[dict[str, float]]) -> dict[str, float]:
     """Return the candidate with the lowest errors after many blocks from these states on: one block is too short to see
-    a rate. Where several are at the floor by then, that which is lowest on the way."""
+    a rate. Where several are as good as is asked for by then, that which is best on the way."""
     few = learner.few()
     program = learner.usual.restricted(few)
     begun = take_columns(states, few)
     blocks = learner.recipe.lasting
-    levels = [measure_constant(program, begun, blocks, values, learner.floor()) for values in candidates]
+    levels = [measure_constant(program, begun, blocks, values, learner.depth()) for values in candidates]
     best = min(range(len(candidates)), key=lambda k: (levels[k][-1], np.mean(levels[k])))
     return candidates[best]
