@@ -23,6 +23,7 @@ from longstep.families.point import Point
 from longstep.research.experiments import kalman, quadcopter
 from longstep.training import learner as learner_module
 from longstep.training import steady as steady_module
+from longstep.training.constant import judge_level
 from longstep.training.instances import gather
 from longstep.training.losses import average_logs, resolve_loss
 from longstep.training.optimize import require_optax
@@ -123,6 +124,32 @@ def test_a_memory_limit_splits_the_gradient_and_changes_nothing(case):
         np.testing.assert_allclose(a[1][key], b[1][key], rtol=1e-7, atol=1e-10)
     with pytest.raises(MemoryError, match="Raise memory_limit"):
         block_of(case, loss, 3, memory_limit=10.0)
+
+
+def test_errors_below_the_depth_are_all_alike():
+    recipe, depth = Recipe(), -10.0
+    easy, easier = np.array([-9.0, -11.0, -14.0, -5.0]), np.array([-9.0, -30.0, -10.0, -5.0])
+    assert judge_level(easy, recipe, depth) == judge_level(easier, recipe, depth)
+    # A slow instance is not outweighed by any digits of the others.
+    assert judge_level(np.array([-40.0, -40.0, -40.0, -4.0]), recipe, depth) > judge_level(easy, recipe, depth)
+    assert judge_level(np.full(4, -50.0), recipe, depth) == depth
+    assert np.isnan(judge_level(np.array([np.nan, -50.0]), recipe, depth))
+
+
+def test_the_depth_is_a_part_of_the_errors_at_the_start():
+    block, _ = block_of(ADMM, resolve_loss("metric", Recipe()), 3)
+    start = block.start(None)
+    errors = block.task.errors(start).metric
+    assert block.floor(start, 1e-3) == pytest.approx(np.mean(errors) + 2 * np.log(1e-3))
+    assert block.floor(start, 1e-30) == block.floor(start)
+
+
+def test_learned_penalties_climb_late():
+    training = ls.train(ADMM.family, split(ADMM), algorithm=ADMM.algorithm, horizon=4, block=2, **QUIET)
+    assert ls.Solver(ADMM.family, training).ladder == "late"
+    assert ls.Solver(ADMM.family, training, ladder=True).ladder is True
+    assert ls.Solver(ADMM.family, algorithm=ADMM.algorithm).ladder is True
+    assert ls.Solver(ADMM.family, training.schedule, algorithm=ADMM.algorithm).ladder is False
 
 
 def test_unknowns_map_to_their_domains_and_back():
