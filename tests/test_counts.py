@@ -86,7 +86,7 @@ def test_counts_are_those_stored(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_learning_beats_the_best_constant_on_unseen_instances(name):
     found = counts(name)
-    assert found["learned"]["mean"] <= 0.95 * found["constant"]["mean"]
+    assert found["learned"]["mean"] <= 0.9 * found["constant"]["mean"]
     assert found["constant"]["mean"] <= found["defaults"]["mean"]
 
 
