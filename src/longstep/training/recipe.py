@@ -185,7 +185,10 @@ class Recipe:
     # is too short to see a rate. On deblurring 0.3 leaves a fifth of the error after 600 steps.
     scales: tuple[Positive, ...] = (0.3, 3.0)
     lasting: Count = 30
-    # In so many first blocks of the steady state what is kept may not be behind the best constant alone.
+    # By how much of log φ² what is kept may be behind the best constant: while steps vary by a tenth of the error, or
+    # schedules that are ahead by decades would be given up for one block's end; in the steady state by what rounds.
+    behind: tuple[Amount, Amount] = (0.2, 0.01)
+    # It is looked at after all blocks and after so many of the steady state.
     near: Size = 5
 
     # ── The optimisers ──

@@ -28,7 +28,7 @@ class Training:
     """What `train` found: the schedule to use, the best constant, and how the two compare on the training instances.
 
     `kept` says in words what the schedule is: the learned one, a part of it, or the best constant, whichever is better
-    at every block's end. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, recipe,
+    at the blocks' ends. `record` is plain JSON: losses, evaluations and times of every part, sizes, settings, recipe,
     seed, versions, and the hashes of family and data. `start` is where solves begin, None for zero.
     `Solver(family, training)` solves with it and keeps the record and what was `seen` of the parameters.
     """

@@ -128,7 +128,7 @@ class Walk:
 
 
 def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
-    """Choose what to keep: the best on average of the learned schedules that are nowhere behind the constant.
+    """Choose what to keep: the best on average of the learned schedules that are nowhere well behind the constant.
 
     These are all blocks with their steady state, as they were learned or once more together; where both are behind at
     some block's end, the first so many blocks and then the constant.
@@ -141,7 +141,7 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
         # Its linear systems are singular in this precision: the package's own values are what is left.
         usual = {h.name: np.array([h.default]) for h in learner.hyperparameters}
         constant = Candidate("the defaults", [], usual)
-    limits = walk.levels(constant)
+    limits = walk.levels(constant) + np.repeat(learner.recipe.behind, [len(blocks), len(walk.lengths) - len(blocks)])
     candidates = [walk.learned]
     if joint is not None:
         split = {n: np.split(joint.theta[n], np.cumsum([len(b[n]) for b in blocks])) for n in names}
