@@ -29,6 +29,7 @@ from longstep.training.losses import average_logs, resolve_loss
 from longstep.training.optimize import require_optax
 from longstep.training.program import Program
 from longstep.training.recipe import DEFAULT, Recipe
+from longstep.training.select import Comparison
 from longstep.training.unknowns import Part, Unknowns
 
 from ..helpers import Case, case_of, random_qp
@@ -145,7 +146,8 @@ def test_the_depth_is_a_part_of_the_errors_at_the_start():
 
 
 def test_learned_penalties_climb_late():
-    training = ls.train(ADMM.family, split(ADMM), algorithm=ADMM.algorithm, horizon=4, block=2, **QUIET)
+    held = ls.Schedule({}, dict(ls.Solver(ADMM.family, algorithm=ADMM.algorithm).schedule.steady))
+    training = ls.Training(held, held, ADMM.algorithm, Comparison((), (), (), ""), "", {})
     assert ls.Solver(ADMM.family, training).ladder == "late"
     assert ls.Solver(ADMM.family, training, ladder=True).ladder is True
     assert ls.Solver(ADMM.family, algorithm=ADMM.algorithm).ladder is True
