@@ -25,7 +25,7 @@ from longstep.engine.forecast import forecast
 from longstep.errors import CertificateError
 from longstep.evaluation.evaluate import trained_instances
 from longstep.families import constrained, equilibration
-from longstep.families.base import check_convex
+from longstep.families.convexity import check_convex
 from longstep.families.equilibration import ruiz
 from longstep.families.parameter_range import Seen
 from longstep.learning import _find_references

@@ -114,6 +114,19 @@ def test_public_names_are_few_and_documented():
         assert getattr(longstep, name).__doc__, name
 
 
+# A function's docstring begins with what it does or returns.
+NO_VERB = re.compile(r"(The|An?|What|Which|Where|Whether|How|As|Some|So|All|One|Of|That|Blocks)\b")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_of_functions_begin_with_a_verb(name):
+    functions = [node for node in ast.walk(ast.parse(FILES[name].read_text())) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        attribute = any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
+        words = ast.get_docstring(function) or ""
+        assert attribute or not NO_VERB.match(words), f"{function.name}: {words}"
+
+
 def test_errors_are_in_one_module():
     """But for those of research and of the command line, which are theirs."""
     names = [name for name in MODULES if name.split(".")[1] not in ("research", "cli")]

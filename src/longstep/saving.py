@@ -18,7 +18,7 @@ from .algorithms.registry import BY_NAME
 from .cones.product import Cones
 from .engine.budget import MOST_STEPS
 from .engine.finisher import Patience
-from .engine.plan import LadderUse
+from .engine.rungs import LadderUse
 from .engine.start import LearnedStart, check_start
 from .errors import FileFormatError
 from .families.affine import Affine

@@ -17,13 +17,15 @@ from .algorithms.registry import default_algorithm
 from .data.columns import Columns
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
+from .engine.ended import collect_ended, collect_rays, flag_safeguarded, widen_ended
 from .engine.finisher import Finisher, can_finish, first_attempt, learned_patience, learned_proximal
 from .engine.function import Function
 from .engine.history import History
 from .engine.learned import Learned
 from .engine.measure import Measure
-from .engine.plan import LadderUse, make_plan
+from .engine.plan import make_plan
 from .engine.rules import RULES
+from .engine.rungs import LadderUse
 from .engine.solution import INFEASIBLE, Ended, Solution, Status, join_pieces, make_solution
 from .engine.start import LearnedStart, Predictor, check_start, read_start
 from .engine.stopping import Limits
@@ -374,7 +376,7 @@ class Solver:
         return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
     def _run_piece(self, parameters: Any, instances: int, count: int, start: Point | None) -> History:
-        """`run` for instances that are run together."""
+        """Return the history of instances that are run together."""
         encoded = self._encode(parameters)
         first = self._choose_first(start)
         if start is None:
@@ -382,10 +384,10 @@ class Solver:
         if self.family.dtype != np.float64:
             visited, safe = jitted.visit_points(self._key, int(count), first, self._leaves, encoded, start)
             points = [visited.map(lambda a, k=k: np.asarray(a[k])) for k in range(count + 1)]
-            return self._measure(parameters, points, _flag(safe, instances))
+            return self._measure(parameters, points, flag_safeguarded(safe, instances))
         found, safe = jitted.record_steps(self._key, int(count), first, self._leaves, encoded, start)
         fields: dict[str, Any] = {field: np.asarray(value).T for field, value in vars(found).items()}
-        return History(**fields, safeguarded=_flag(safe, instances))
+        return History(**fields, safeguarded=flag_safeguarded(safe, instances))
 
     def rehearse(self, parameters: Any, marks: Iterable[int], eps: float) -> Rehearsal:
         """Take a batch to each of these numbers of steps, as a solve to `eps` would, to try the finish there."""
@@ -440,7 +442,23 @@ class Solver:
 
     def save(self, path: "str | Path") -> None:
         """Write the family, the algorithm and the schedule to one file, atomically. See `longstep.saving`."""
-        parts = Parts(
+        save_parts(self._to_parts(), Path(path))
+
+    @staticmethod
+    def load(path: "str | Path", *, family: Family | None = None) -> "Solver":
+        """Read a solver that `save` wrote. A family made of Python functions must be passed again."""
+        path = Path(path)
+        parts = load_parts(path, family)
+        return checked(path, "the solver", lambda: _make_of_parts(parts))
+
+    @override
+    def __reduce__(self) -> "tuple[Callable[[Parts], Solver], tuple[Parts]]":
+        """Pickle what it was made of: a copy makes the factors again, which no other process can share."""
+        return _make_of_parts, (self._to_parts(),)
+
+    def _to_parts(self) -> Parts:
+        """Return what the solver is made of."""
+        return Parts(
             family=self.family,
             algorithm=self.algorithm,
             schedule=self.schedule,
@@ -453,36 +471,6 @@ class Solver:
             seen=self.seen,
             start=self.start,
         )
-        save_parts(parts, Path(path))
-
-    @staticmethod
-    def load(path: "str | Path", *, family: Family | None = None) -> "Solver":
-        """Read a solver that `save` wrote. A family made of Python functions must be passed again."""
-        path = Path(path)
-        parts = load_parts(path, family)
-        options: dict[str, Any] = {"safeguard": parts.safeguard, "factors": parts.factors, "ladder": parts.ladder}
-        options["finish"] = parts.finish
-        if parts.finish is None:
-            options["finish"] = False
-        solver = checked(
-            path, "the solver", lambda: Solver(parts.family, parts.schedule, algorithm=parts.algorithm, **options)
-        )
-        solver.record = parts.record
-        solver.seen = parts.seen
-        solver.start = parts.start
-        solver.patience = parts.patience
-        solver.proximal = learned_proximal(parts.record)
-        return solver
-
-    @override
-    def __reduce__(self) -> "tuple[Callable[..., Solver], tuple[Any, ...]]":
-        """Pickle what it was made of: a copy makes the factors again, which no other process can share."""
-        finish = self.finish
-        if finish is None:
-            finish = False
-        options = {"safeguard": self.safeguard, "factors": self.factors, "ladder": self.ladder, "finish": finish}
-        learned = {name: getattr(self, name) for name in ("record", "seen", "start", "patience", "proximal")}
-        return _make_again, (self.family, self.schedule, self.algorithm, options, learned)
 
     @override
     def __repr__(self) -> str:
@@ -579,37 +567,14 @@ class Solver:
         left = Status.ITERATION_LIMIT
         if clock.limit is not None and int(progress.k) < max_iter:
             left = Status.TIME_LIMIT
-        status = np.asarray(progress.status)
-        status = np.where(status == Status.RUNNING, left, status)
-        ray_x = None
-        ray_y = None
-        if np.isin(status, INFEASIBLE).any():
-            rays = jitted.extract_rays(self._key, leaves, encoded, progress)
-            ray_x = np.where(status == Status.DUAL_INFEASIBLE, rays.x, np.nan)
-            ray_y = np.where(status == Status.PRIMAL_INFEASIBLE, rays.y, np.nan)
-        outside = None
+        ended = collect_ended(progress, point, left)
+        if np.isin(ended["status"], INFEASIBLE).any():
+            ended |= collect_rays(ended["status"], jitted.extract_rays(self._key, leaves, encoded, progress))
         if self.seen is not None:
-            outside = self.seen.outside(encoded)
-        acted = None
-        if progress.guard is not None:
-            acted = progress.guard.acted
-        # Everything has its instances, if several, on the last axis here.
-        ended: Ended = {
-            "x": np.asarray(point.x),
-            "y": map_given(np.asarray, point.y),
-            "s": map_given(np.asarray, point.s),
-            **{name: np.asarray(value) for name, value in progress.report.items()},
-            "status": status,
-            "iterations": np.asarray(progress.iterations),
-            "outside": outside,
-            "safeguarded": _flag(acted, *status.shape),
-            "ray_x": ray_x,
-            "ray_y": ray_y,
-            "changes": np.full(status.shape, -1),
-        }
+            ended["outside"] = self.seen.outside(encoded)
         if self.finish is not None and not budget.fixed:
             # Whether the finish was tried or not.
-            ended = {name: map_given(_widen, value) for name, value in ended.items()}
+            ended = widen_ended(ended)
         if exact is None:
             return ended
         return exact.into(ended)
@@ -635,29 +600,27 @@ def _choose_precision(factors: Any, family: Family, algorithm: Algorithm) -> Lit
     return None
 
 
-def _make_again(
-    family: Family, schedule: Schedule, algorithm: Algorithm, options: dict[str, Any], learned: dict[str, Any]
-) -> Solver:
-    """Return the solver that was pickled."""
-    solver = Solver(family, schedule, algorithm=algorithm, **options)
-    for name, value in learned.items():
-        setattr(solver, name, value)
+def _make_of_parts(parts: Parts) -> Solver:
+    """Return the solver that is made of these."""
+    finish: int | bool | None = parts.finish
+    if finish is None:
+        finish = False
+    solver = Solver(
+        parts.family,
+        parts.schedule,
+        algorithm=parts.algorithm,
+        safeguard=parts.safeguard,
+        factors=parts.factors,
+        ladder=parts.ladder,
+        finish=finish,
+    )
+    solver.record = parts.record
+    solver.seen = parts.seen
+    solver.start = parts.start
+    solver.patience = parts.patience
+    solver.proximal = learned_proximal(parts.record)
     return solver
 
 
 def _predict_nothing(encoded: Encoded) -> None:
     """Return None: instances begin at zero. A function of its own, so that solvers that were used can be pickled."""
-
-
-def _widen(values: np.ndarray) -> np.ndarray:
-    """Return numbers of single precision in double precision, others as they are."""
-    if values.dtype != np.float32:
-        return values
-    return values.astype(np.float64)
-
-
-def _flag(acted: Any, *shape: int) -> np.ndarray:
-    """Return where the safeguard acted: nowhere, if there is none."""
-    if acted is None:
-        return np.zeros(shape, bool)
-    return np.asarray(acted)

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 
 import longstep as ls
 from longstep.engine import jitted
+from longstep.engine.factorization import factorize_theta
 from longstep.engine.loop import run_steps
-from longstep.engine.plan import Plan, Problem, factorize_theta
+from longstep.engine.plan import Plan
+from longstep.engine.problem import Problem
 from longstep.families.point import Point
 from longstep.schedules.domain import Fixed, Interval
 from longstep.solver import Solver

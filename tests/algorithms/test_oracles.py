@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import scs
 
 import longstep as ls
-from longstep.engine.plan import Problem
+from longstep.engine.problem import Problem
 from longstep.solver import Solver
 
 from ..helpers import CONES, random_conic, random_qp

@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 import longstep as ls
+from longstep.engine.factorization import factorize_theta
 from longstep.engine.forecast import forecast
-from longstep.engine.plan import factorize_theta
 from longstep.learning import list_forms
 from longstep.linalg.matrix import HostMatrix
 from longstep.linalg.systems import ONCE, augmented, sparse

@@ -85,7 +85,7 @@ def _is_of_jax(item: object) -> bool:
 
 
 def _feed_function(digest: _Digest, function: Any) -> None:
-    """A function by its name, its source text and all the data it reads (closure, defaults, globals, its object).
+    """Feed a function by its name, its source text and all the data it reads (closure, defaults, globals, its object).
 
     Where the source is not to be found, and where the user prefers it, by the name that the user gave: `function.key`.
     """

@@ -11,7 +11,7 @@ from .version import __version__
 
 
 def versions() -> dict[str, str]:
-    """Of longstep, Python and the libraries that compute."""
+    """Return the versions of longstep, Python and the libraries that compute."""
     modules = {"jax": jax, "jaxlib": jaxlib, "numpy": np, "scipy": scipy}
     return {
         "longstep": __version__,

@@ -15,7 +15,7 @@ from .._util.plain import Json
 from ..families.base import Family, InstanceT
 from ..families.point import Point
 from ..linalg.systems import Factored, Gram, Pattern
-from ..schedules.domain import Hyperparameter
+from ..schedules.hyperparameter import Hyperparameter
 from .performance import Performance
 from .residuals import Residuals
 
@@ -62,6 +62,8 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     units: ClassVar[dict[str, str]] = {}
     # Whether `learn` tries it before the others that it tries: its step is the smaller one.
     tried_first: ClassVar[bool] = False
+    # Which hyperparameters to change where the linear system is numerically singular: words behind "Use float64".
+    remedy: ClassVar[str] = ""
     # What else is known of an algorithm, each looked up by `own`: why the steady state converges, in a sentence that
     # may name {L}; its steps on unknown functions; which of the C back ends takes them; and whether they are along the
     # gradient and the last step alone, z⁺ = z − t∇f(z) + β(z − z⁻), for which the best schedules have closed forms.

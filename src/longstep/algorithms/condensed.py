@@ -15,7 +15,8 @@ from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
 from ..families.quadratic_program import QP
 from ..linalg.matrix import along, max_norm
 from ..linalg.systems import Gram, Pattern, respond, solve
-from ..schedules.domain import Hyperparameter, Interval
+from ..schedules.domain import Interval
+from ..schedules.hyperparameter import Hyperparameter
 from .base import relative
 from .lifting import lift, measure_lifted
 from .quadratic import (
@@ -102,7 +103,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     def hyperparameters(self, family: QP) -> tuple[Hyperparameter, ...]:
         positive = choose_domain(family)
         return (
-            Hyperparameter("rho", 0.1, positive, positive, factored=True),
+            Hyperparameter("rho", 0.1, positive, positive, factored=True, role="penalty"),
             Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
 

@@ -13,7 +13,8 @@ from ..families.composite import Composite
 from ..families.smooth import Quadratic, QuadraticInstance
 from ..linalg.matrix import Identity
 from ..linalg.systems import Gram, Pattern, Spectrum, solve
-from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..schedules.domain import Interval, Positive
+from ..schedules.hyperparameter import Hyperparameter
 from .proximal import CompositeMethod
 
 # Eigenvalues below this part of the largest do not count for the default penalty: rounding, or directions that matter
@@ -85,7 +86,7 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
         # In single precision the linear systems are singular beyond: training must not go there.
         positive = Positive() if family.dtype == np.float64 else Positive(1e-4 * L, 1e4 * L)
         return (
-            Hyperparameter("rho", default, positive, positive, factored=True),
+            Hyperparameter("rho", default, positive, positive, factored=True, role="penalty"),
             Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
 

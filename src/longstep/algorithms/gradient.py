@@ -12,7 +12,8 @@ from ..families.composite import Composite
 from ..families.point import Point
 from ..families.smooth import Differentiable
 from ..linalg.matrix import max_norm, two_norm
-from ..schedules.domain import Fixed, Hyperparameter, Interval, Positive, Real
+from ..schedules.domain import Fixed, Interval, Positive, Real
+from ..schedules.hyperparameter import Hyperparameter
 from .base import Algorithm
 from .performance import Errors, Estimation, Performance
 from .residuals import Residuals

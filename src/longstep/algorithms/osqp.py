@@ -9,7 +9,8 @@ from ..families.base import Family
 from ..families.quadratic_program import QP, QPInstance
 from ..linalg.matrix import along
 from ..linalg.systems import solve
-from ..schedules.domain import Hyperparameter, Interval
+from ..schedules.domain import Interval
+from ..schedules.hyperparameter import Hyperparameter
 from .quadratic import QPMethod, QPState, condensing_pays
 from .splitting import Splitting, choose_domain
 
@@ -38,6 +39,7 @@ class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
         "(Eckstein and Bertsekas 1992; Stellato et al. 2020)."
     )
     c_back_end: ClassVar[str | None] = "qp"
+    remedy: ClassVar[str] = ", raise sigma, or bring rho_eq and rho_ineq closer together"
     symbols: ClassVar[dict[str, str]] = {
         "sigma": r"$\sigma$",
         "rho_eq": r"$\rho_{\mathrm{eq}}$",
@@ -62,8 +64,8 @@ class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
         positive = choose_domain(family)
         return (
             Hyperparameter("sigma", 1e-6, positive, positive, factored=True, role="scaling"),
-            Hyperparameter("rho_eq", 100.0, positive, positive, factored=True),
-            Hyperparameter("rho_ineq", 0.1, positive, positive, factored=True),
+            Hyperparameter("rho_eq", 100.0, positive, positive, factored=True, role="penalty"),
+            Hyperparameter("rho_ineq", 0.1, positive, positive, factored=True, role="penalty"),
             Hyperparameter("alpha", 1.6, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )
 

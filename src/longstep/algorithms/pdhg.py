@@ -5,7 +5,8 @@ from typing import ClassVar
 import jax.numpy as jnp
 from typing_extensions import override
 
-from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..schedules.domain import Interval, Positive
+from ..schedules.hyperparameter import Hyperparameter
 from .quadratic import QPMethod, QPState
 
 

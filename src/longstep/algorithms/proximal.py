@@ -8,7 +8,7 @@ from typing_extensions import override
 from ..families.base import Family, InstanceT
 from ..families.composite import Composite
 from ..linalg.matrix import max_norm
-from ..schedules.domain import Hyperparameter
+from ..schedules.hyperparameter import Hyperparameter
 from .gradient import (
     Extrapolated,
     GradientMethod,

@@ -11,7 +11,8 @@ from typing_extensions import override
 from ..families.base import Family
 from ..families.smooth import Differentiable, Smooth
 from ..linalg.matrix import inner, max_norm
-from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..schedules.domain import Interval, Positive
+from ..schedules.hyperparameter import Hyperparameter
 from .gradient import Unconstrained, unconstrained_residuals
 
 # The part of what the slope promises that f must fall by (Armijo 1966; Nocedal and Wright's value).

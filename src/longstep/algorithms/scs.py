@@ -15,7 +15,8 @@ from ..families.conic import Conic, ConicInstance
 from ..families.point import Point
 from ..linalg.matrix import along, inner, max_norm, two_norm
 from ..linalg.systems import solve
-from ..schedules.domain import Hyperparameter, Interval
+from ..schedules.domain import Interval
+from ..schedules.hyperparameter import Hyperparameter
 from .residuals import Residuals
 from .splitting import Splitting, choose_domain, find_metric
 
@@ -65,6 +66,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
     # min x, ‖(x, y)‖ ≤ y has an optimum, but no multipliers: then the iterates need not converge.
     converges_on: ClassVar[str] = "an optimal primal-dual pair"
     c_back_end: ClassVar[str | None] = "conic"
+    remedy: ClassVar[str] = ", raise r_w, or bring r_yz and r_ynz closer together"
     symbols: ClassVar[dict[str, str]] = {
         "r_w": "$r_w$",
         "r_yz": "$r_{yz}$",
@@ -91,8 +93,8 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
         inverse = choose_domain(family, 1e-3, 1e6)
         return (
             Hyperparameter("r_w", 1e-6, positive, positive, factored=True, role="scaling"),
-            Hyperparameter("r_yz", 0.01, inverse, inverse, factored=True),
-            Hyperparameter("r_ynz", 10.0, inverse, inverse, factored=True),
+            Hyperparameter("r_yz", 0.01, inverse, inverse, factored=True, role="penalty"),
+            Hyperparameter("r_ynz", 10.0, inverse, inverse, factored=True, role="penalty"),
             Hyperparameter("r_tau", 10.0, positive, positive, role="scaling"),
             Hyperparameter("alpha", 1.5, Interval(0.0, 2.0), Interval(0.0, 2.0, margin=1e-3), role="relaxation"),
         )

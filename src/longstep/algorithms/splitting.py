@@ -11,7 +11,8 @@ from typing_extensions import override
 from ..families.base import InstanceT
 from ..families.constrained import ConstrainedFamily
 from ..linalg.systems import Gram, Pattern
-from ..schedules.domain import Hyperparameter, Positive
+from ..schedules.domain import Positive
+from ..schedules.hyperparameter import Hyperparameter
 from .base import Algorithm, StateT, Theta
 
 ConstrainedT = TypeVar("ConstrainedT", bound=ConstrainedFamily)
@@ -63,7 +64,7 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
     @override
     def metric(self, family: ConstrainedT) -> Hyperparameter:
         entries = self.metric_entries(family)
-        return Hyperparameter("metric", 1.0, Positive(), Positive(), factored=True, entries=entries)
+        return Hyperparameter("metric", 1.0, Positive(), Positive(), factored=True, role="penalty", entries=entries)
 
     def metric_entries(self, family: ConstrainedT) -> Int[np.ndarray, " m"]:
         """For every row, the number of its entry in the metric; rows that must share a penalty have one number."""

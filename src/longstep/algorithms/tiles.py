@@ -159,7 +159,7 @@ def _run_tile(
     count: int,
     tile: int,
 ) -> None:
-    """All steps of the instances of one tile; the arguments are references to whole arrays."""
+    """Take all steps of the instances of one tile; the arguments are references to whole arrays."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from ..algorithms.base import Algorithm
+from ..engine.rules import RULES
 from ..families.base import Family
 from ..families.composite import Composite
 from ..families.smooth import Differentiable, Quadratic
@@ -62,11 +63,11 @@ class _Courses:
         self.steps = steps
         self.safe = safe
         # The steps between judgements, and the number of failures after which an instance keeps to safe steps.
+        kind = RULES[rule]
         self.lengths = (1,) * len(schedule)
-        self.most = 1
-        if rule == "block":
+        if kind.by_block:
             self.lengths = schedule.blocks
-            self.most = 2
+        self.most = kind.most_failures
         self.worst = np.zeros(steps + 1)
         self.worst[0] = 1.0
 

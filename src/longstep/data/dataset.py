@@ -11,7 +11,8 @@ import numpy as np
 from typing_extensions import override
 
 from .._util.hashing import content_hash
-from ..families.base import Family, Parameters, plain
+from ..families.base import Family
+from ..families.reading import Parameters, plain
 from ..linalg.real import check_real
 from .optima import Optima
 from .references import solve_references

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..families.base import Family, Parameters
+from ..families.base import Family
 from ..families.names import Block, Layout
+from ..families.reading import Parameters
 from .columns import Columns
 from .dataset import draw
 from .samples import read_samples

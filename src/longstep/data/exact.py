@@ -14,10 +14,11 @@ import scipy.sparse as sp
 from ..engine.finish import ACCURACY, PROXIMAL
 from ..engine.finisher import Exact, Finisher, finishes_by_sets
 from ..engine.stopping import Limits
-from ..families.base import Family, Parameters
+from ..families.base import Family
 from ..families.composite import Composite
 from ..families.point import Point
 from ..families.quadratic_program import QP
+from ..families.reading import Parameters
 from .optima import Optima, measure_qp_error
 
 # Instances from which on it costs less (`benchmarks/references.py`).

@@ -14,10 +14,11 @@ import scipy.sparse as sp
 from jaxtyping import PyTree
 
 from ..cones.base import ClarabelCone
-from ..families.base import Family, Parameters
+from ..families.base import Family
 from ..families.composite import Composite
 from ..families.conic import Conic
 from ..families.quadratic_program import QP
+from ..families.reading import Parameters
 from ..families.smooth import Quadratic, Smooth
 from .optima import Optima, Optimum, make_symmetric_solver, require, solve_conic, solve_qp, solve_quadratic
 

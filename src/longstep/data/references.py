@@ -13,8 +13,9 @@ from jaxtyping import PyTree
 from .._util import storage
 from .._util.hashing import content_hash
 from .._util.progress import Bar
-from ..families.base import Family, Parameters
+from ..families.base import Family
 from ..families.composite import Composite
+from ..families.reading import Parameters
 from ..families.smooth import Smooth
 from ..linalg.real import check_real
 from .exact import MANY, find_exact

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..families.base import Encoded, Family, Parameters
+from ..families.base import Encoded, Family
 from ..families.composite import Composite
 from ..families.conic import Conic
 from ..families.point import Point
 from ..families.quadratic_program import QP
+from ..families.reading import Parameters
 from . import finish, newton
 from .batching import run_within, wants_width
 from .finish import Outcome
@@ -49,7 +50,7 @@ class Exact:
     changes: np.ndarray
     fields: dict[str, np.ndarray]
 
-    def joined(self, later: "Exact") -> "Exact":
+    def merge(self, later: "Exact") -> "Exact":
         """With those of a later attempt."""
         pairs = {name: np.where(later.exact, value, self.fields[name]) for name, value in later.fields.items()}
         changes = np.where(later.exact, later.changes, self.changes)
@@ -201,7 +202,7 @@ class Finisher:
         self._compiled: set[int] = set()
 
     def encode(self, parameters: Parameters) -> Encoded:
-        """Parameters as it takes them."""
+        """Return parameters as it takes them."""
         with jax.enable_x64(True):
             return self.family.encode(self.family.vectors(parameters))
 

@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._util.processes import require_threads
-from ..families.base import Encoded, Family, Parameters
+from ..families.base import Encoded, Family
 from ..families.names import Layout
 from ..families.point import Point
+from ..families.reading import Parameters
 from ..linalg.matrix import make_mappable
 from .derivative import make_rule
 from .solution import Status

@@ -18,7 +18,8 @@ from ..families.base import Encoded, Family
 from ..families.point import Point
 from .finish import Outcome
 from .loop import run_steps, run_until
-from .plan import Plan, Problem
+from .plan import Plan
+from .problem import Problem
 from .safeguard import Guard, settle
 from .separable import SetFinish
 from .stopping import Limits, Progress, begin, judge

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.base import Extra, Number, State
-from .plan import Problem
+from .problem import Problem
 from .safeguard import choose
 
 TreeT = TypeVar("TreeT")

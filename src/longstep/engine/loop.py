@@ -19,7 +19,7 @@ from ..algorithms.base import Number, State, StateT, Trimmed
 from ..algorithms.residuals import Residuals
 from . import ladder
 from .ladder import Climb
-from .plan import Problem
+from .problem import Problem
 from .safeguard import Guard, choose, find_failures, settle, watch
 from .solution import Status
 from .stopping import Limits, Progress, check

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..algorithms.residuals import Residuals
-from ..families.base import Encoded, Family, Parameters
+from ..families.base import Encoded, Family
 from ..families.point import Point
+from ..families.reading import Parameters
 from .history import History
 from .jitted import Key, flatten
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.base import State
 from ..algorithms.residuals import Residuals
-from .plan import Problem
+from .problem import Problem
 
 TreeT = TypeVar("TreeT")
 

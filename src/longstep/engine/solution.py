@@ -11,7 +11,7 @@ from typing_extensions import override
 from ..families.names import Layout
 
 if TYPE_CHECKING:
-    from ..families.base import Parameters
+    from ..families.reading import Parameters
 
 
 class Status(enum.IntEnum):

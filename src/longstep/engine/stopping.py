@@ -11,7 +11,7 @@ from ..algorithms.base import State
 from ..algorithms.residuals import Residuals
 from . import ladder
 from .ladder import Climb
-from .plan import Problem
+from .problem import Problem
 from .safeguard import Guard, choose, watch
 from .solution import Status
 

@@ -108,7 +108,7 @@ def walk(
             status = np.where(found.exact, Status.SOLVED, progress.status).astype(progress.status.dtype)
             progress = eqx.tree_at(lambda p: p.status, progress, status)
             if exact is not None:
-                found = exact.joined(found)
+                found = exact.merge(found)
             exact = found
             attempt = attempts.next(k)
             continue

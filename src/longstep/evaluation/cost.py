@@ -319,7 +319,7 @@ def choose_patience(eager: Solver, patient: Solver, parameters: PyTree) -> float
         costs.append((early, solver_cost("", patient, parameters, eps, most=_wait_at_most(early, _MOST))))
 
     def judge(count: int) -> tuple[int, float]:
-        """The instances that are left and the level of what they cost, the first so many with patience."""
+        """Return the instances that are left and the level of what they cost, the first so many with patience."""
         used = [late if k < count else early for k, (early, late) in enumerate(costs)]
         return sum(cost.unsolved for cost in used), sum(cost.level for cost in used)
 

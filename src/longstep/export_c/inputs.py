@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import PyTree
 
-from ..families.base import NamedFamily, is_named
+from ..families.base import NamedFamily
 from ..families.names import Block
+from ..families.reading import is_named
 from ..linalg.real import real_array
 from .problem import Constrained, Problem
 

@@ -16,8 +16,9 @@ from ..algorithms.registry import REGISTERED
 from ..algorithms.splitting import Splitting
 from ..cones.product import Cones
 from ..engine.finisher import Patience, can_finish
-from ..engine.plan import LadderUse, Plan
+from ..engine.plan import Plan
 from ..engine.rules import Safeguard
+from ..engine.rungs import LadderUse
 from ..engine.start import LearnedStart
 from ..families.base import Family
 from ..families.conic import Conic

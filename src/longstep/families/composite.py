@@ -9,7 +9,8 @@ from typing_extensions import override
 
 from ..linalg.prox import CustomProx, Prox
 from .affine import Affine
-from .base import Encoded, Family, Index, InstanceT, Parameters
+from .base import Encoded, Family, Index, InstanceT
+from .reading import Parameters
 from .smooth import Differentiable
 
 

@@ -11,10 +11,11 @@ from .._util.optional import map_given
 from ..cones.product import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
 from .affine import Affine, WorkingMap, working_map
-from .base import Encoded, Parameters, checked, columns, optional_vector, resolve_dtype
+from .base import Encoded
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
+from .reading import Parameters, checked, columns, optional_vector, resolve_dtype
 
 
 class ConicInstance(eqx.Module):

@@ -15,19 +15,11 @@ from .._util.optional import map_given
 from ..linalg.matrix import ArrayLike2D, is_one_to_one, to_csr
 from ..linalg.systems import require_room
 from .affine import WorkingMap
-from .base import (
-    Encoded,
-    InstanceT,
-    NamedFamily,
-    Parameters,
-    check_convex,
-    check_linear,
-    check_square,
-    is_dense,
-    is_named,
-)
+from .base import Encoded, InstanceT, NamedFamily
+from .convexity import check_convex, check_linear, check_square, is_dense
 from .equilibration import Matrices
 from .names import Layout
+from .reading import Parameters, is_named
 from .traced import trace_data, trace_vector
 
 _TOO_LARGE = (

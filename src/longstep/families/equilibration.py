@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..linalg.matrix import Matrix, is_one_to_one, make_host_matrix, make_matrix, to_csr
 from ..linalg.systems import Structure, find_structure
-from .base import is_dense
+from .convexity import is_dense
 
 _SMALLEST = 1e-4
 _LARGEST = 1e4

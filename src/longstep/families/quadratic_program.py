@@ -12,10 +12,11 @@ from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, along, inner, make_matrix
 from ..linalg.real import plain_array
 from .affine import Affine, WorkingMap, working_map
-from .base import INFINITY, Encoded, Parameters, checked, columns, optional_vector, resolve_dtype
+from .base import INFINITY, Encoded
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
+from .reading import Parameters, checked, columns, optional_vector, resolve_dtype
 
 
 class QPInstance(eqx.Module):

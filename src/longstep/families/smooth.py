@@ -20,23 +20,9 @@ from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, is_diagonal, make_matrix, to_csr
 from ..linalg.real import plain_array, real_number
 from .affine import Affine, WorkingMap, working_map
-from .base import (
-    Encoded,
-    Family,
-    Index,
-    InstanceT,
-    NamedFamily,
-    Parameters,
-    check_square,
-    checked,
-    columns,
-    count_parameters,
-    is_named,
-    optional_vector,
-    plain,
-    resolve_dtype,
-    spectrum,
-)
+from .base import Encoded, Family, Index, InstanceT, NamedFamily
+from .convexity import check_square, spectrum
+from .reading import Parameters, checked, columns, count_parameters, is_named, optional_vector, plain, resolve_dtype
 from .traced import trace_data, trace_vector
 
 

@@ -43,7 +43,7 @@ def product(a: Float[Array, "*S m n"], b: Float[Array, "..."]) -> Float[Array, "
 
 
 def inner(a: Float[AnyArray, "n *N"], b: Float[AnyArray, "n *N"]) -> Float[Array, "*N"]:
-    """Inner products column by column."""
+    """Return inner products column by column."""
     return jnp.sum(a * b, axis=0)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from typing_extensions import override
 
 from ..linalg.real import real_array, real_number
-from .domain import Hyperparameter
+from .hyperparameter import Hyperparameter
 
 
 class Schedule:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from ..data.columns import Columns
 from ..data.rows import FileRows, open_rows
 from ..errors import SamplesError
-from ..families.base import Family, Parameters
+from ..families.base import Family
+from ..families.reading import Parameters
 from .aside import read_ahead
 
 if TYPE_CHECKING:

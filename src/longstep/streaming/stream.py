@@ -18,7 +18,8 @@ from ..data.tables import check_variables, make_arrow, make_solution_columns
 from ..engine.budget import Budget, check_tolerances
 from ..engine.solution import Solution
 from ..errors import FileFormatError, SamplesError
-from ..families.base import Family, Parameters
+from ..families.base import Family
+from ..families.reading import Parameters
 from .aside import Behind
 from .parts import PartFolder
 from .sources import Source, SourceLike, StreamPart, open_source

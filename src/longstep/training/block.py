@@ -34,7 +34,7 @@ def learn_block(
 def find_unknowns(
     learner: Learner, first: int, length: int, constant: Learned, previous: Values | None
 ) -> tuple[Unknowns, np.ndarray, int]:
-    """The unknowns of a block that begins at step `first`, with the slots of its steps and how many are used."""
+    """Return the unknowns of a block that begins at step `first`, with the slots of its steps and how many are used."""
     s = learner.settings
     base = {name: np.full(length, constant.theta[name][0]) for name in learner.names}
     slots = np.arange(length)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..algorithms.base import State
-from ..schedules.domain import Hyperparameter, Interval, Positive
+from ..schedules.domain import Interval, Positive
+from ..schedules.hyperparameter import Hyperparameter
 from .learner import Learner, Report
 from .program import Program, take_columns
 from .recipe import Recipe
@@ -20,7 +21,7 @@ def search_constant(learner: Learner, report: Report) -> Learned:
     s = learner.settings
     begin = perf_counter()
     few = learner.few()
-    program = learner.usual.restricted(few)
+    program = learner.usual.select_instances(few)
     blocks = max(-(-s.horizon // s.block) + 1, -(-learner.recipe.settled // s.block))
     search = Search(
         program,
@@ -143,7 +144,7 @@ def measure_constant(
     """Return the levels of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give
     up. From the depth on, below which errors are all alike, nothing changes."""
     recipe = program.recipe
-    advance = program.held(values)
+    advance = program.hold_constant(values)
     levels: list[float] = []
     while len(levels) < blocks:
         states, errors = advance(states)

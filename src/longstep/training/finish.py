@@ -14,15 +14,16 @@ from ..engine.solution import Solution
 from ..engine.stopping import Limits
 from ..engine.walk import Rehearsal
 from ..export_c import CompiledSolver
-from ..families.base import Family, Parameters
+from ..families.base import Family
 from ..families.point import Point
+from ..families.reading import Parameters
 from ..solver import Solver
 from .recipe import DEFAULT, Recipe
 from .record import Training
 
 
 def first_try(solver: "Solver | CompiledSolver", parameters: Any) -> Solution:
-    """What a solver has when its finish was tried for the first time."""
+    """Return what a solver has when its finish was tried for the first time."""
     # As many at a time as in training: to compile another shape takes longer than to run.
     options: dict[str, Any] = {"chunk": DEFAULT.finish_instances} if isinstance(solver, Solver) else {}
     limits = {"eps_abs": ACCURACY, "eps_rel": ACCURACY, "max_iter": solver.finish or 0}
@@ -149,9 +150,9 @@ def _cheapest(tried: dict[float, tuple[float, float]], within: float) -> dict[fl
 def learn_finish(
     family: Family, training: Training, parameters: Parameters, recipe: Recipe, proximal: float | None = None
 ) -> dict[str, Any]:
-    """What a training has on record of its finish: `finish`, the number of steps that costs least on instances, their
-    mean and their slow ones alike, and `proximal`, the term with which most become exact, unless it is known. Nothing
-    where there is no finish or it is not by active sets."""
+    """Return what a training has on record of its finish: `finish`, the number of steps that costs least on instances,
+    their mean and their slow ones alike, and `proximal`, the term with which most become exact, unless it is known.
+    Nothing where there is no finish or it is not by active sets."""
     if not finishes_by_sets(family):
         return {}
     marks = sorted(set(recipe.finish_marks), reverse=True)

@@ -15,8 +15,9 @@ from ..algorithms.base import Algorithm
 from ..data.dataset import Dataset, Split
 from ..data.optima import Optima
 from ..engine.jitted import Key, flatten
-from ..families.base import Encoded, Family, Parameters
+from ..families.base import Encoded, Family
 from ..families.point import Point
+from ..families.reading import Parameters
 from .losses import Loss, Task
 from .program import take_columns
 from .recipe import Recipe
@@ -37,7 +38,7 @@ class Instances:
 
 
 def training_split(family: Family, data: Dataset | Split | Parameters) -> Split:
-    """The split to train on, of this very family."""
+    """Return the split to train on, of this very family."""
     if isinstance(data, Dataset):
         try:
             data = data["train"]
@@ -57,7 +58,7 @@ def training_split(family: Family, data: Dataset | Split | Parameters) -> Split:
 
 
 def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, loss: Loss, recipe: Recipe) -> Instances:
-    """The instances of a split with what is known of their optima."""
+    """Return the instances of a split with what is known of their optima."""
     parameters = split.parameters
     optima = split.optima
     if optima is None:
@@ -92,7 +93,7 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
         parameters = family.select(parameters, keep)
         optimum, value = take_columns((optimum, value), keep)
     sides = find_sides(family, optimum, recipe) if loss.identification else None
-    instance, target = _made(*flatten((algorithm, family)), family.encode(parameters), optimum)
+    instance, target = _make_instances(*flatten((algorithm, family)), family.encode(parameters), optimum)
     marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
     return Instances(
         task=Task(algorithm, family, instance, target, value, sides, rounding=recipe.rounding, apart=recipe.apart),
@@ -104,10 +105,10 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _made(
+def _make_instances(
     key: Key[tuple[Algorithm, Family]], leaves: tuple, encoded: Encoded, optimum: Point | None
 ) -> tuple[PyTree, Float[Array, "k *N"] | None]:
-    """The instances, and where their optima lie in the algorithm's coordinates."""
+    """Return the instances, and where their optima lie in the algorithm's coordinates."""
     algorithm, family = key.unflatten(leaves)
     instance = family.decode(encoded)
     if optimum is None:
@@ -116,5 +117,5 @@ def _made(
 
 
 def _columns(family: Family, point: Point | Optima) -> Point:
-    """The x, y and s of a Point or of Optima (leading axis: instances) as columns."""
+    """Return the x, y and s of a Point or of Optima (leading axis: instances) as columns."""
     return Point.of(point).map(lambda a: jnp.asarray(np.asarray(a).T, family.dtype))

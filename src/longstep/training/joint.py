@@ -27,7 +27,7 @@ def learn_jointly(learner: Learner, blocks: list[Learned], steady: Learned, repo
 
 
 def find_unknowns(learner: Learner, blocks: list[Learned], steady: Learned) -> tuple[Unknowns, np.ndarray, int]:
-    """The unknowns of all steps and a steady block behind them, with the steps' slots and how many are used."""
+    """Return the unknowns of all steps and a steady block behind them, with the steps' slots and how many are used."""
     s = learner.settings
     H = sum(map(len, blocks))
     count = H + s.block

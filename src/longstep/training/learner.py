@@ -7,7 +7,7 @@ import numpy as np
 
 from ..algorithms.base import State
 from ..families.point import Point
-from ..schedules.domain import Hyperparameter
+from ..schedules.hyperparameter import Hyperparameter
 from .losses import Errors, Loss, Task
 from .optimize import Minimum, Objective, minimise
 from .program import Program
@@ -44,14 +44,14 @@ class Learner:
         self._programs: dict[int, Program] = {}
 
     def program(self, count: int) -> Program:
-        """The compiled steps of a block of this length."""
+        """Return the compiled steps of a block of this length."""
         if count not in self._programs:
             self._programs[count] = self.compile(self.settings.loss, count)
             self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
         return self._programs[count]
 
     def compile(self, loss: Loss, count: int) -> Program:
-        """So many steps with a loss of their own."""
+        """Compile so many steps with a loss of their own."""
         program = Program(self.task, loss, count, self.recipe, self.memory_limit)
         program.vectors = self.vectors(self.metric)
         return program
@@ -81,32 +81,33 @@ class Learner:
         return self.program(self.settings.block)
 
     def start(self) -> State:
-        """The states at the start."""
+        """Return the states at the start."""
         return self.usual.start(self.begin)
 
     def floor(self) -> float:
-        """The mean log error at which rounding is all that is left to learn."""
+        """Return the mean log error at which rounding is all that is left to learn."""
         return self.usual.floor(self.start())
 
     def depth(self) -> float:
-        """The log error below which constants, metrics and what is kept are judged no further."""
+        """Return the log error below which constants, metrics and what is kept are judged no further."""
         return self.usual.floor(self.start(), self.recipe.judged_depth)
 
     def few(self) -> np.ndarray:
-        """The instances on which constants are compared."""
+        """Return the instances on which constants are compared."""
         return self.some(self.recipe.searched)
 
     def some(self, most: int) -> np.ndarray:
-        """So many instances at most, spread over all of them, which may be in the order of time."""
+        """Return so many instances at most, spread over all of them, which may be in the order of time."""
         size = self.usual.size
         return np.linspace(0, size - 1, min(size, most)).astype(int)
 
     def parts(self, make: Callable[[Hyperparameter], Part]) -> list[Part]:
-        """The unknowns of every hyperparameter that is learned."""
+        """Return the unknowns of every hyperparameter that is learned."""
         return [make(h) for h in self.hyperparameters if h.name in self.learned]
 
     def advance(self, theta: Values, states: State) -> tuple[State, Errors]:
-        """The states and errors after steps with θ given step by step; with the learner's metric, unless θ has one."""
+        """Return the states and errors after steps with θ given step by step; with the learner's metric, unless θ has
+        one."""
         length = len(theta[self.names[0]])
         slots = np.arange(length)
         used = length
@@ -116,8 +117,8 @@ class Learner:
         return self.program(length).forward(theta, slots, used, states)
 
     def stress(self, states: State) -> State:
-        """Where the stress test starts: every other instance where all of them began, as if nothing had worked so far,
-        the rest at the optimum of another instance or, if that is not known, at its state."""
+        """Return where the stress test starts: every other instance where all of them began, as if nothing had worked
+        so far, the rest at the optimum of another instance or, if that is not known, at its state."""
         program = self.usual
         source = states if self.optimum is None else self.optimum
         other = jax.tree.map(lambda a: np.roll(a, 1, axis=-1) if np.ndim(a) else a, source)
@@ -126,13 +127,13 @@ class Learner:
         return jax.tree.map(lambda a, b: np.where(odd, a, b) if np.ndim(a) else a, self.start(), other)
 
     def minimise(self, objective: Objective, x: np.ndarray, bounds: tuple, iterations: int, report: Report) -> Minimum:
-        """The best point within bounds that the optimiser finds from x."""
+        """Return the best point within bounds that the optimiser finds from x."""
         x = np.clip(x, *bounds)
         return minimise(objective, x, bounds, self.settings.optimizer, iterations, self.recipe, report)
 
 
 def make_objective(program: Program, unknowns: Unknowns, slots: np.ndarray, used: int, staged: list) -> Objective:
-    """The loss of a program and its gradient as functions of the unknowns."""
+    """Return the loss of a program and its gradient as functions of the unknowns."""
     # The best of several trials is gone on from: its last point is asked for again.
     known: dict[bytes, tuple[float, np.ndarray]] = {}
 

@@ -58,7 +58,7 @@ class Loss:
         return (*sorted({k for k in inner if k < count}), count)
 
     def combine(self, errors: "Errors") -> Float[Array, ""]:
-        """The loss of errors (checkpoints, N)."""
+        """Return the loss of errors (checkpoints, N)."""
         total = jnp.zeros((), errors.metric.dtype)
         parts = (
             (self.distance, errors.distance), (self.metric, errors.metric), (self.identification, errors.sides)
@@ -110,7 +110,8 @@ class Errors(eqx.Module):
     sides: Float[Array, "..."] | None = None
 
     def split(self, stress: int, before: "Errors") -> "Errors":
-        """The errors of the instances themselves, with the growth of the stress test's, the last `stress` columns."""
+        """Return the errors of the instances themselves, with the growth of the stress test's, the last `stress`
+        columns."""
         if not stress:
             return self
         own = jax.tree.map(lambda a: a[..., :-stress], self)
@@ -131,7 +132,7 @@ class Task(eqx.Module):
     apart: int = eqx.field(static=True, default=DEFAULT.apart)
 
     def errors(self, state: State) -> Errors:
-        """The errors of a state, kept from −∞ at rounding."""
+        """Return the errors of a state, kept from −∞ at rounding."""
         residuals = self.algorithm.residuals(self.family, self.instance, state)
         epsilon = self.rounding * jnp.finfo(residuals.dual.dtype).eps
         distance = None

@@ -11,14 +11,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms.base import State, Theta
+from ..engine.factorization import factorize_theta
 from ..engine.jitted import Key
-from ..engine.plan import Plan, Problem, factorize_theta
-from ..schedules.domain import Hyperparameter
+from ..engine.plan import Plan
+from ..engine.problem import Problem
+from ..schedules.hyperparameter import Hyperparameter
 from .constant import judge_level
 from .learner import Learner, Report
 from .losses import Errors, Loss, Task, average_logs
 from .optimize import Minimum
-from .program import Packed, restricted_task, separate_vectors, take_columns
+from .program import Packed, select_task, separate_vectors, take_columns
 from .settings import Learned, Values
 from .unknowns import Part, Unknowns
 
@@ -118,11 +120,11 @@ class _Fit:
         self.recipe = recipe
         self.size = columns.size
         count = recipe.metric_steps
-        task = learner.task if columns.size == learner.usual.size else restricted_task(learner.task, columns)
+        task = learner.task if columns.size == learner.usual.size else select_task(learner.task, columns)
         self.packed = Packed(task)
         self.loss = learner.settings.loss
         self.count = count
-        self.forward = learner.usual.restricted(columns)
+        self.forward = learner.usual.select_instances(columns)
         self.depth = learner.depth()
         self.every = recipe.metric_every
         self.states = take_columns(learner.start(), columns)
@@ -159,7 +161,7 @@ class _Fit:
         blocks = math.ceil(self.recipe.metric_lasting / self.forward.count)
         states = self.states
         levels: list[float] = []
-        advance = self.forward.held(values)
+        advance = self.forward.hold_constant(values)
         while len(levels) < blocks:
             states, errors = advance(states)
             logs = np.asarray(errors.metric, np.float64)[counted]

@@ -31,7 +31,7 @@ def minimise(
     recipe: Recipe,
     report: Callable[[float], None],
 ) -> Minimum:
-    """The best point within bounds that the optimiser finds from x; `report` hears every new best value."""
+    """Return the best point within bounds that the optimiser finds from x; `report` hears every new best value."""
     watch = _Watch(objective, report, recipe.overflow)
     if x.size == 0:
         watch(x)
@@ -82,7 +82,7 @@ class _Watch:
 
 
 def require_optax(purpose: str) -> ModuleType:
-    """The package optax, or what to do without it."""
+    """Return the package optax; an ImportError says what to do without it."""
     try:
         import optax
     except ImportError:

@@ -13,9 +13,11 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from ..algorithms.base import State, Theta
+from ..engine.factorization import factorize_theta
 from ..engine.jitted import Key, flatten
 from ..engine.loop import run_steps
-from ..engine.plan import Plan, Problem, factorize_theta
+from ..engine.plan import Plan
+from ..engine.problem import Problem
 from ..families.base import Index
 from ..families.point import Point
 from ..linalg.systems import ONCE, LinearSystem
@@ -50,7 +52,7 @@ class Program:
             self._fit(memory_limit)
 
     def stage(self, states: State, stress: State) -> list[State]:
-        """The states, and those of the stress test behind them, in the pieces that `loss_and_gradient` takes."""
+        """Return the states, and those of the stress test behind them, in the pieces that `loss_and_gradient` takes."""
         if not self._stressed:
             return [take_columns(states, piece) for piece in self.pieces()]
         pairs = [(take_columns(states, piece), take_columns(stress, piece)) for piece in self.pieces()]
@@ -59,7 +61,7 @@ class Program:
     def loss_and_gradient(
         self, theta: Values, slots: np.ndarray, used: int, staged: list[State]
     ) -> tuple[float, Values]:
-        """The loss at the block's checkpoints and its derivative in every entry of θ."""
+        """Return the loss at the block's checkpoints and its derivative in every entry of θ."""
         given = self._arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
         if len(self._parts) == 1:
             part = self._parts[0]
@@ -77,41 +79,42 @@ class Program:
         return float(value), {n: np.sum([np.asarray(g[n], np.float64) for g in gradients], axis=0) for n in theta}
 
     def forward(self, theta: Values, slots: np.ndarray, used: int, states: State) -> tuple[State, Errors]:
-        """The states after the block, and the errors (N,) there."""
+        """Return the states after the block, and the errors (N,) there."""
         given = self._arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)
         states, errors = _forward(self._whole.key, self.count, self._whole.leaves, *given, states)
         return states, jax.tree.map(lambda a: np.asarray(a, np.float64), errors)
 
-    def held(self, values: Mapping[str, ArrayLike]) -> Callable[[State], tuple[State, Errors]]:
-        """The map from states to those after a block of constant θ and their errors; θ is factored here, once."""
+    def hold_constant(self, values: Mapping[str, ArrayLike]) -> Callable[[State], tuple[State, Errors]]:
+        """Return the map from states to those after a block of constant θ and their errors; θ is factored here,
+        once."""
         whole = self._whole
         theta = self._arrays(values)
-        factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
+        factors = _factorize(whole.key, self.recipe.searched_digits, whole.leaves, theta)
         return lambda states: _stay(whole.key, self.count, whole.leaves, theta, factors, states)
 
     def visit_signs(self, values: Mapping[str, ArrayLike], states: State, count: int) -> Int[np.ndarray, "steps m N"]:
         """Return the signs of the multipliers after 0, 1, …, `count` steps with constant θ."""
         whole = self._whole
         theta = self._arrays(values)
-        factors = _factored(whole.key, self.recipe.searched_digits, whole.leaves, theta)
+        factors = _factorize(whole.key, self.recipe.searched_digits, whole.leaves, theta)
         return np.asarray(_visit_signs(whole.key, count, whole.leaves, theta, factors, states))
 
     def start(self, start: Point | None) -> State:
-        """The states at a start (columns in the user's units, or None for zero)."""
+        """Return the states at a start (columns in the user's units, or None for zero)."""
         return _start(self._whole.key, self._whole.leaves, start)
 
     def extract(self, states: State) -> Point:
-        """The points of states, in the user's units."""
+        """Return the points of states, in the user's units."""
         return _extract(self._whole.key, self._whole.leaves, states)
 
     def floor(self, states: State, depth: float = 0.0) -> float:
-        """The mean log error, reckoned from these states, at which rounding is all that is left to learn, or where
-        errors are such a part of what they are in these states."""
+        """Return the mean log error, reckoned from these states, at which rounding is all that is left to learn, or
+        where errors are such a part of what they are in these states."""
         return float(_floor(self._whole.key, self._whole.leaves, states, jnp.asarray(depth)))
 
-    def restricted(self, columns: np.ndarray) -> "Program":
-        """The same block for some of the instances, to go forward only."""
-        few = Program(restricted_task(self.task, columns), self.loss, self.count, self.recipe)
+    def select_instances(self, columns: np.ndarray) -> "Program":
+        """Return the same block for some of the instances, to go forward only."""
+        few = Program(select_task(self.task, columns), self.loss, self.count, self.recipe)
         few.vectors = self.vectors
         return few
 
@@ -136,7 +139,7 @@ class Program:
         return bool(self.loss.stress) and self.size > 1
 
     def _part(self, piece: slice) -> "Packed":
-        """Some instances, twice where there is a stress test."""
+        """Return some instances, twice where there is a stress test."""
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
         task = self.task
@@ -146,7 +149,7 @@ class Program:
         return Packed(replace(task, instance=instance, target=target, optimum=optimum, sides=sides, stress=stress))
 
     def pieces(self) -> list[slice]:
-        """The instances whose gradient is taken together."""
+        """Return the instances whose gradient is taken together."""
         return [slice(i, min(i + self.chunk, self.size)) for i in range(0, self.size, self.chunk)]
 
     def _fit(self, limit: float) -> None:
@@ -168,15 +171,15 @@ class Packed:
         self.key, self.leaves = flatten(task)
 
 
-def restricted_task(task: Task, columns: np.ndarray) -> Task:
-    """The task of some of the instances."""
+def select_task(task: Task, columns: np.ndarray) -> Task:
+    """Return the task of some of the instances."""
     instance = task.family.take(jax.tree.map(np.asarray, task.instance), columns)
     target, optimum, sides = take_columns((task.target, task.optimum, task.sides), columns)
     return replace(task, instance=instance, target=target, optimum=optimum, sides=sides)
 
 
 def take_columns(tree: TreeT, columns: Index) -> TreeT:
-    """Some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
+    """Return some columns of every leaf that has columns, on the host: there nothing is compiled for it."""
     return jax.tree.map(lambda a: np.asarray(a)[..., columns] if a.ndim else a, tree)
 
 
@@ -189,8 +192,8 @@ def separate_vectors(task: Task, theta: Theta) -> tuple[Theta, Theta]:
     return {name: value for name, value in theta.items() if name in by_step}, vectors
 
 
-def _planned(task: Task, count: int, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""]) -> Problem:
-    """The problem whose first `count` steps are those of θ."""
+def _make_problem(task: Task, count: int, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""]) -> Problem:
+    """Return the problem whose first `count` steps are those of θ."""
     algorithm = task.algorithm
     family = task.family
     theta, vectors = separate_vectors(task, theta)
@@ -219,11 +222,11 @@ def _planned(task: Task, count: int, theta: Theta, slots: Int[Array, " B"], used
     return Problem(algorithm, family, plan, task.instance)
 
 
-def _checkpoints(
+def _measure_checkpoints(
     task: Task, count: int, rows: Rows, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""], state: State
 ) -> Errors:
-    """The errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
-    problem = _planned(task, count, theta, slots, used)
+    """Return the errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
+    problem = _make_problem(task, count, theta, slots, used)
     found = []
     here = state
     if len(rows) > task.apart:
@@ -270,7 +273,9 @@ def _descend(
 ) -> tuple[Float[Array, ""], Theta]:
     task = key.unflatten(leaves)
     return jax.value_and_grad(
-        lambda theta: loss.combine(_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state))
+        lambda theta: loss.combine(
+            _measure_checkpoints(task, count, loss.checkpoints(count), theta, slots, used, state)
+        )
     )(theta)
 
 
@@ -286,7 +291,7 @@ def _errors(
     state: State,
 ) -> Errors:
     task = key.unflatten(leaves)
-    return _checkpoints(task, count, rows, theta, slots, used, state)
+    return _measure_checkpoints(task, count, rows, theta, slots, used, state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -301,9 +306,9 @@ def _pull(
     state: State,
     share: Errors,
 ) -> Theta:
-    """The gradient in θ of the errors, weighted by their share in the loss."""
+    """Return the gradient in θ of the errors, weighted by their share in the loss."""
     task = key.unflatten(leaves)
-    _, back = jax.vjp(lambda theta: _checkpoints(task, count, rows, theta, slots, used, state), theta)
+    _, back = jax.vjp(lambda theta: _measure_checkpoints(task, count, rows, theta, slots, used, state), theta)
     return back(share)[0]
 
 
@@ -326,13 +331,14 @@ def _forward(
     state: State,
 ) -> tuple[State, Errors]:
     task = key.unflatten(leaves)
-    end, _, _ = run_steps(_planned(task, count, theta, slots, used), state, count, 0, lambda s: ())
+    end, _, _ = run_steps(_make_problem(task, count, theta, slots, used), state, count, 0, lambda s: ())
     return end, task.errors(end)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _factored(key: Key[Task], digits: float, leaves: tuple, theta: Theta) -> LinearSystem | None:
-    """The factor of one θ for many steps, as a stack of one; it is taken to be good to this part of the digits."""
+def _factorize(key: Key[Task], digits: float, leaves: tuple, theta: Theta) -> LinearSystem | None:
+    """Return the factor of one θ for many steps, as a stack of one; it is taken to be good to this part of the
+    digits."""
     task = key.unflatten(leaves)
     theta = {name: value.astype(task.family.dtype) for name, value in theta.items()}
     # About as many solves as there are unknowns: a search need not know.

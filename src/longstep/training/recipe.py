@@ -14,7 +14,7 @@ class Between:
     whole: bool = False
 
     def check(self, value: Any) -> int | float:
-        """The number itself, as an int or a float; a ValueError says what is wrong with others."""
+        """Return the number itself, as an int or a float; a ValueError says what is wrong with others."""
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not number or not self.least <= value <= self.most or (self.whole and value != int(value)):
             kind = "a whole number" if self.whole else "a finite number"
@@ -234,12 +234,12 @@ class Recipe:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; `from_json` gives an equal one."""
+        """Return the recipe as plain data; `from_json` gives an equal one."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @staticmethod
     def from_json(document: dict[str, Any]) -> "Recipe":
-        """The inverse of `to_json`; a ValueError where it is another version's."""
+        """Read what `to_json` gave; a ValueError where it is another version's."""
         names = {field.name for field in fields(Recipe)}
         if odd := names ^ set(document):
             raise ValueError(f"this is no recipe of this version: {', '.join(sorted(odd))} unknown or missing")
@@ -247,7 +247,7 @@ class Recipe:
 
 
 def _checked(kind: Any, value: Any) -> Any:
-    """The value as its kind has it."""
+    """Return the value as its kind has it."""
     if kind is bool:
         if not isinstance(value, bool):
             raise ValueError(f"must be True or False, got {value!r}")

@@ -48,12 +48,12 @@ class Training:
         return float(self.record["seconds"])
 
     def to_json(self) -> JsonObject:
-        """All of it but the algorithm, the start and what was seen, as plain JSON."""
+        """Return all of it but the algorithm, the start and what was seen, as plain JSON."""
         return {"schedule": self.schedule.to_json(), "constant": self.constant.to_json(), "record": self.record}
 
     @staticmethod
     def from_json(document: JsonObject, algorithm: Algorithm, seen: Seen | None) -> "Training":
-        """The inverse of `to_json`."""
+        """Read what `to_json` gave."""
         record = document["record"]
         comparison = Comparison.from_json(record["comparison"])
         schedule = Schedule.from_json(document["schedule"])
@@ -90,7 +90,7 @@ class About:
     def training(
         self, choice: Choice, method: str, seconds: float, data_hash: str, parts: Sequence[Learned] = (), **more: object
     ) -> Training:
-        """The result and its record, with a schedule that the solver will accept."""
+        """Return the result and its record, with a schedule that the solver will accept."""
         check_schedule(choice.schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
         record = self._describe(method, seconds, data_hash, parts)
         record |= {**more, "kept": choice.kept, "constant": choice.constant.steady}

@@ -33,12 +33,12 @@ class Comparison:
         return tuple(c / s if s > 0 else np.inf for c, s in zip(self.constant, self.schedule, strict=True))
 
     def to_json(self) -> JsonObject:
-        """As plain data; `from_json` gives an equal one."""
+        """Return it as plain data; `from_json` gives an equal one."""
         return asdict(self)
 
     @staticmethod
     def from_json(fields: JsonObject) -> "Comparison":
-        """The inverse of `to_json`."""
+        """Read what `to_json` gave."""
         columns = (tuple(fields[name]) for name in ("steps", "schedule", "constant"))
         return Comparison(*columns, measure=fields["measure"])
 
@@ -69,7 +69,7 @@ class Candidate:
     fallback: Mapping[str, float] | None = None
 
     def schedule(self, names: list[str], warm: bool) -> Schedule:
-        """As a Schedule."""
+        """Return it as a Schedule."""
         varying = {n: np.concatenate([np.zeros(0), *(b[n] for b in self.blocks)]) for n in names}
         lengths = [len(b[names[0]]) for b in self.blocks]
         steady = {n: float(self.steady[n][0]) for n in names}
@@ -181,7 +181,7 @@ def list_shorter(walk: Walk, constant: Candidate) -> list[Candidate]:
 
 
 def has_factors(learner: Learner, candidate: Candidate) -> bool:
-    """Whether a solver can be made of it: in single precision large penalties make linear systems singular."""
+    """Return whether a solver can be made of it: in single precision large penalties make linear systems singular."""
     family = learner.task.family
     if family.dtype == np.float64:
         return True

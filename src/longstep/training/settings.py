@@ -8,7 +8,8 @@ import numpy as np
 from ..algorithms.base import Algorithm
 from ..families.base import Family
 from ..linalg.real import real_number
-from ..schedules.domain import Fixed, Hyperparameter
+from ..schedules.domain import Fixed
+from ..schedules.hyperparameter import Hyperparameter
 from ..schedules.lengths import block_lengths
 from .losses import Loss, resolve_loss
 from .recipe import DEFAULT, SPARSE, Effort, Recipe
@@ -43,7 +44,8 @@ class Settings:
     seed: int = 0
 
     def groups(self, count: int) -> np.ndarray:
-        """Which factorization each of the first steps uses, where their number is limited; the last is the steady's."""
+        """Return which factorization each of the first steps uses, where their number is limited; the last is the
+        steady's."""
         assert self.factorizations is not None
         return np.arange(count) * (self.factorizations - 1) // max(self.horizon, 1)
 
@@ -129,7 +131,7 @@ class Learned:
     seconds: float
 
     def __len__(self) -> int:
-        """How many steps it has."""
+        """Return how many steps it has."""
         return len(next(iter(self.theta.values())))
 
 
@@ -144,14 +146,14 @@ def choose_effort(recipe: Recipe, algorithm: Algorithm, family: Family) -> Effor
 
 
 def check_count(name: str, value: int) -> int:
-    """The whole number, at least 1."""
+    """Return the whole number, at least 1."""
     if int(value) != value or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
     return int(value)
 
 
 def check_fixed(hyperparameters: tuple[Hyperparameter, ...], fixed: Mapping[str, float]) -> dict[str, float]:
-    """The values to hold, each inside its domain."""
+    """Return the values to hold, each inside its domain."""
     known = {h.name: h for h in hyperparameters}
     for name, value in fixed.items():
         if name not in known:
@@ -164,7 +166,7 @@ def check_fixed(hyperparameters: tuple[Hyperparameter, ...], fixed: Mapping[str,
 def check_learn(
     hyperparameters: tuple[Hyperparameter, ...], learn: Iterable[str] | None, fixed: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """The names to learn: those that are named, or all that are not held."""
+    """Return the names to learn: those that are named, or all that are not held."""
     names = [h.name for h in hyperparameters]
     if learn is None:
         return tuple(name for name in names if name not in fixed)

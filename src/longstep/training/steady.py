@@ -45,7 +45,7 @@ def choose_lasting(learner: Learner, states: State, candidates: list[dict[str, f
     """Return the candidate with the lowest errors after many blocks from these states on: one block is too short to see
     a rate. Where several are as good as is asked for by then, that which is best on the way."""
     few = learner.few()
-    program = learner.usual.restricted(few)
+    program = learner.usual.select_instances(few)
     begun = take_columns(states, few)
     blocks = learner.recipe.lasting
     levels = [measure_constant(program, begun, blocks, values, learner.depth()) for values in candidates]

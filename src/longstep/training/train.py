@@ -13,7 +13,8 @@ from .._util.threads import one_blas_thread
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
 from ..data.dataset import Dataset, Split
-from ..families.base import Family, Parameters
+from ..families.base import Family
+from ..families.reading import Parameters
 from .checkpoint import Checkpoint
 from .closed_form.spectrum import Gaussian
 from .closed_form.train import closed_form

@@ -27,7 +27,7 @@ class Unknowns:
         self.size = sum(self.sizes)
 
     def start(self, theta: Values) -> np.ndarray:
-        """The unknowns that give θ, or the nearest inside the domains."""
+        """Return the unknowns that give θ, or the nearest inside the domains."""
         found: list[np.ndarray] = [np.zeros(0)]
         for part, size in zip(self.parts, self.sizes, strict=True):
             first = [int(np.flatnonzero(part.index == i)[0]) for i in range(size)]
@@ -35,7 +35,7 @@ class Unknowns:
         return np.concatenate(found).astype(np.float64)
 
     def reach(self, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The bounds of the unknowns around the point ν."""
+        """Return the bounds of the unknowns around the point ν."""
         bounds = [part.domain.reach(own) for part, own in self._own(nu)]
         low, high = (np.concatenate([np.zeros(0), *(b[side] for b in bounds)]) for side in (0, 1))
         return low, high
@@ -51,7 +51,7 @@ class Unknowns:
         return theta, slopes
 
     def pull(self, gradient: Values, slopes: list[np.ndarray]) -> np.ndarray:
-        """The gradient in the unknowns from the one in θ."""
+        """Return the gradient in the unknowns from the one in θ."""
         pulled: list[np.ndarray] = [np.zeros(0)]
         for part, size, slope in zip(self.parts, self.sizes, slopes, strict=True):
             free = part.index >= 0

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 import longstep as ls
-from longstep.engine.plan import Problem
+from longstep.engine.problem import Problem
 from longstep.evaluation import scheduled
 from longstep.research.baselines import classical
 from longstep.research.baselines.momentum import Nesterov

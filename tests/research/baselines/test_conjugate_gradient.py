@@ -6,7 +6,8 @@ import scipy.sparse.linalg
 
 import longstep as ls
 from longstep.engine.loop import run_steps
-from longstep.engine.plan import Plan, Problem
+from longstep.engine.plan import Plan
+from longstep.engine.problem import Problem
 from longstep.research.baselines.conjugate_gradient import ConjugateGradient, conjugate_gradients
 
 from ...helpers import case_of

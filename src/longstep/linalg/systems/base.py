@@ -159,12 +159,15 @@ def _(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array, Array])
     return s, product(response, dt - along(dw, s) * s)
 
 
-def refinements_for(error: float, tolerance: float) -> int:
-    """Return how many refinements bring an inverse with this error to the tolerance: each multiplies it by itself."""
+def refinements_for(error: float, tolerance: float, remedy: str = "") -> int:
+    """Return how many refinements bring an inverse with this error to the tolerance: each multiplies it by itself.
+
+    Where none is enough, the `remedy` is told beside the usual one.
+    """
     for count in range(4):
         if error ** (count + 1) <= tolerance:
             return count
     raise ValueError(
         f"the linear system of one step is numerically singular (its inverse is accurate to {error:.1e} only). "
-        "Use float64, raise sigma (OSQP) or r_w (SCS), or bring rho_eq and rho_ineq (r_yz and r_ynz) closer together."
+        f"Use float64{remedy}, or data of less different sizes."
     )

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, PyTree
 from ...algorithms.base import Algorithm
 from ...data.dataset import Split
 from ...engine.loop import run_steps
-from ...engine.plan import Plan, Problem
+from ...engine.plan import Plan
+from ...engine.problem import Problem
 from ...families.base import Family
 from ...families.conic import Conic
 from ...families.point import Point

@@ -21,7 +21,7 @@ from ...algorithms.residuals import Residuals
 from ...data.dataset import Split
 from ...engine.history import History
 from ...engine.loop import run_steps
-from ...engine.plan import Problem
+from ...engine.problem import Problem
 from ...families.base import Family
 from ...solver import Solver
 from ...training.losses import Task

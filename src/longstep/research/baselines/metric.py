@@ -17,7 +17,8 @@ from ...algorithms.gradient import GradientMethod
 from ...algorithms.osqp import OSQP
 from ...algorithms.scs import SCS
 from ...certificates.gradient_steps import STEP
-from ...engine.plan import Plan, Problem
+from ...engine.plan import Plan
+from ...engine.problem import Problem
 from ...families.base import Family
 from ...families.composite import Composite
 from ...families.conic import Conic
@@ -26,7 +27,7 @@ from ...families.quadratic_program import QP
 from ...linalg.matrix import DenseMatrix, MappableMatrix, SparseMatrix
 from ...linalg.prox import L1, Box, NonNegative, Zero
 from ...linalg.systems import ONCE, Factored, factorize
-from ...schedules.domain import Hyperparameter
+from ...schedules.hyperparameter import Hyperparameter
 from ...schedules.schedule import Schedule
 from ...solver import Solver
 

@@ -26,11 +26,12 @@ from ..._util.plain import Json
 from ..._util.progress import Bar
 from ...algorithms.base import Algorithm
 from ...data.dataset import Split
-from ...families.base import Family, is_named, plain
+from ...families.base import Family
 from ...families.composite import Composite
 from ...families.conic import Conic
 from ...families.point import Point
 from ...families.quadratic_program import QP
+from ...families.reading import is_named, plain
 from ...families.smooth import Quadratic
 from ...solver import Solver
 from ...training.instances import training_split

@@ -26,7 +26,8 @@ from .spectrum import EPS, Gaussian, Spectrum, curved
 
 
 def one_step(gradients: ArrayLike, errors: ArrayLike) -> float:
-    """The step t = Σ g'e / Σ‖g‖² that minimises Σ‖e − t g‖² over instances (rows); 0 where all gradients are 0."""
+    """Return the step t = Σ g'e / Σ‖g‖² that minimises Σ‖e − t g‖² over instances (rows); 0 where all gradients are
+    0."""
     g = np.asarray(gradients, np.float64)
     e = np.asarray(errors, np.float64)
     if g.shape != e.shape:
@@ -46,7 +47,7 @@ def polynomial_steps(
     *,
     ordered: int = DEFAULT.ordered,
 ) -> Float[np.ndarray, " B"]:
-    """The `count` steps of gradient descent with the smallest Σ λ^{power−1} ω Π(1 − tλ)².
+    """Return the `count` steps of gradient descent with the smallest Σ λ^{power−1} ω Π(1 − tλ)².
 
     Fewer where fewer already solve the problem exactly. The product does not depend on the order of the steps, the
     losses on the way and the rounding errors do. Up to `ordered` steps come in the order with the smallest geometric
@@ -56,7 +57,7 @@ def polynomial_steps(
     >>> polynomial_steps(np.array([1.0, 4.0]), np.array([1.0, 1.0]), 2).round(3)
     array([0.25, 1.  ])
     """
-    values, weights = _support(eigenvalues, weights, count, power)
+    values, weights = _find_support(eigenvalues, weights, count, power)
     if not values.size:
         return np.zeros(0)
     diagonal, above = _bidiagonal(values, values**power * weights, count)
@@ -70,7 +71,7 @@ def polynomial_steps(
 def _anytime_order(
     values: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], roots: Float[np.ndarray, " B"]
 ) -> Float[np.ndarray, " B"]:
-    """The roots in the order with the smallest product of the losses Σ ω p² on the way.
+    """Return the roots in the order with the smallest product of the losses Σ ω p² on the way.
 
     A loss depends on the set of roots taken, not on their order: dynamic programming over the 2^B sets. The Gauss
     quadrature of ω with B + 1 nodes gives all of these losses exactly.
@@ -114,12 +115,12 @@ def block_steps(
 def momentum_schedule(
     eigenvalues: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], count: int, power: int = 1
 ) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, " H"]]:
-    """The t and β of z⁺ = z − t∇f(z) + β(z − z⁻), β⁰ = 0, whose loss is the smallest possible after every step.
+    """Return the t and β of z⁺ = z − t∇f(z) + β(z − z⁻), β⁰ = 0, whose loss is the smallest possible after every step.
 
     No schedule fixed beforehand has a smaller Σ λ^{power−1} ω p_k(λ)² for any k ≤ count. Fewer than `count` where
     fewer already solve the problem exactly.
     """
-    values, weights = _support(eigenvalues, weights, count, power)
+    values, weights = _find_support(eigenvalues, weights, count, power)
     if not values.size:
         return np.zeros(0), np.zeros(0)
     diagonal, above = _bidiagonal(values, values**power * weights, count)
@@ -173,7 +174,7 @@ def exact_schedule(
     objective: Literal["distance", "metric"] = "distance",
     recipe: Recipe = DEFAULT,
 ) -> Schedule:
-    """The exactly optimal schedule of a quadratic family, from a known Gaussian or from errors z⁰ − z* (rows).
+    """Return the exactly optimal schedule of a quadratic family, from a known Gaussian or from errors z⁰ − z* (rows).
 
     Blocks of `block` steps (or of several lengths) for gradient descent, or with `momentum` the schedule for
     `HeavyBall` that is optimal after every step. `objective` is what is small on average: the squared distance to the
@@ -257,7 +258,7 @@ class _Progress:
         for count in lengths:
             run = self.block(weights, count)
             while 0 < run.steps.size < count and not run.solved:
-                run = self.joined(weights, run, self.block(run.weights, count - run.steps.size))
+                run = self.join(weights, run, self.block(run.weights, count - run.steps.size))
             if not run.steps.size:
                 return
             yield run
@@ -266,7 +267,7 @@ class _Progress:
             weights = run.weights
 
     def block(self, weights: np.ndarray, count: int) -> _Run:
-        """One block, in parts where rounding errors would spoil it as a whole."""
+        """Return one block, made in parts where rounding errors would spoil it as a whole."""
         run = self.simulate(weights, *self.propose(self.values, weights, count, self.power))
         if run.steps.size < 2 or (run.solved and run.losses[-1] <= self.floor):
             return run
@@ -283,15 +284,15 @@ class _Progress:
         # What solves the problem but for small rounding errors is not made longer for a little less of them.
         if not tail.losses[-1] < (1e-4 if run.solved else 1.0) * run.losses[-1]:
             return run
-        return self.joined(weights, head, tail)
+        return self.join(weights, head, tail)
 
-    def joined(self, weights: np.ndarray, head: _Run, tail: _Run) -> _Run:
-        """One run after the other."""
+    def join(self, weights: np.ndarray, head: _Run, tail: _Run) -> _Run:
+        """Return one run after the other."""
         steps, momentum = (np.concatenate(pair) for pair in zip(head[:2], tail[:2], strict=True))
         return self.simulate(weights, steps, momentum)
 
     def simulate(self, weights: np.ndarray, steps: np.ndarray, momentum: np.ndarray) -> _Run:
-        """The expected course of some steps, up to the point where rounding errors are all that is left.
+        """Return the expected course of some steps, up to the point where rounding errors are all that is left.
 
         A step rounds z, z* and t∇f to eps, in all directions alike, and later steps carry that on.
         """
@@ -321,10 +322,10 @@ class _Progress:
         return _Run(steps[:done], momentum[:done], np.array(losses), np.array(rounding), errors, solved)
 
 
-def _support(
+def _find_support(
     eigenvalues: ArrayLike, weights: ArrayLike, count: int, power: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """The eigenvalues that count and their weights, the largest scaled to 1."""
+    """Return the eigenvalues that count and their weights, the largest scaled to 1."""
     values = np.asarray(eigenvalues, np.float64)
     weights = np.asarray(weights, np.float64)
     if values.ndim != 1 or values.shape != weights.shape:
@@ -340,7 +341,7 @@ def _support(
 def _bidiagonal(
     values: Float[np.ndarray, " n"], measure: Float[np.ndarray, " n"], count: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m_minus_1"]]:
-    """The diagonal and superdiagonal of C, with C'C the Jacobi matrix of the measure's orthogonal polynomials.
+    """Return the diagonal and superdiagonal of C, with C'C the Jacobi matrix of the measure's orthogonal polynomials.
 
     Lanczos on diag(λ) from √measure, with full reorthogonalisation, in Golub and Kahan's form on diag(√λ): it gives
     the Cholesky factor of the Jacobi matrix and with it small roots to √κ instead of κ digits lost. It stops early

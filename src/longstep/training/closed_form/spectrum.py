@@ -106,7 +106,7 @@ class Spectrum:
 
 
 def curved(eigenvalues: Float[np.ndarray, " n"]) -> np.ndarray:
-    """Which eigenvalues are more than rounding."""
+    """Return which eigenvalues are more than rounding."""
     return eigenvalues > max(_FLAT * np.max(eigenvalues, initial=0.0), 0.0)
 
 

@@ -13,7 +13,8 @@ from ...data.dataset import Split
 from ...data.references import solve_references
 from ...families.base import Family
 from ...families.smooth import Differentiable, Quadratic
-from ...schedules.domain import Interval, Role
+from ...schedules.domain import Interval
+from ...schedules.hyperparameter import Role
 from ...schedules.schedule import Schedule, constant
 from ..instances import Start, gather
 from ..recipe import Recipe
@@ -26,7 +27,7 @@ from .spectrum import Gaussian, Spectrum
 def closed_form(
     family: Family, algorithm: Algorithm, data: Gaussian | Split, start: Start, settings: Settings
 ) -> Choice | None:
-    """The exact schedule, the best constant and how they compare; None where training needs gradients.
+    """Return the exact schedule, the best constant and how they compare; None where training needs gradients.
 
     The loss must be the distance or the metric alone, at block ends, and all hyperparameters must be learned.
     """
@@ -68,8 +69,8 @@ def _quadratic(
     spectrum = Spectrum(family)
     eigenvalues = spectrum.eigenvalues
     weights = spectrum.weights(source)
-    steady = found.steady | {names["step"]: _lasting_step(family, weights, *_steps(found, names), power, recipe)}
-    schedule = Schedule(found.varying, steady, warm=warm, blocks=_watched(found.blocks, recipe))
+    steady = found.steady | {names["step"]: _find_lasting_step(family, weights, *_steps(found, names), power, recipe)}
+    schedule = Schedule(found.varying, steady, warm=warm, blocks=_join_blocks(found.blocks, recipe))
 
     def losses(steps: np.ndarray, beta: np.ndarray | None = None) -> np.ndarray:
         return expected_losses(eigenvalues, weights, steps, beta, power=power)
@@ -91,10 +92,11 @@ def _quadratic(
     return Choice(schedule, flat, comparison, "the exact schedule")
 
 
-def _lasting_step(
+def _find_lasting_step(
     family: Quadratic, weights: np.ndarray, steps: np.ndarray, momentum: np.ndarray | None, power: int, recipe: Recipe
 ) -> float:
-    """The constant step that brings down most what these steps leave, by the mean logarithm of the losses after it.
+    """Return the constant step that brings down most what these steps leave, by the mean logarithm of the losses after
+    it.
 
     2/(L + μ) is best for errors along all eigenvectors alike. Where instances have none along some, as in regression
     with more unknowns than measurements, longer steps are many times faster.
@@ -124,8 +126,8 @@ def _lasting_step(
     return float(min((best, near), key=score))
 
 
-def _watched(lengths: Iterable[int], recipe: Recipe) -> list[int]:
-    """Blocks that are long enough for the safeguard."""
+def _join_blocks(lengths: Iterable[int], recipe: Recipe) -> list[int]:
+    """Return blocks that are long enough for the safeguard."""
     merged: list[int] = []
     for length in lengths:
         if merged and merged[-1] < recipe.watched:
@@ -153,7 +155,7 @@ def _errors(family: Quadratic, algorithm: Algorithm, split: Split, start: Start,
 def _single_steps(
     family: Differentiable, algorithm: Algorithm, split: Split, start: Start, settings: Settings
 ) -> Choice:
-    """The published one-step rule, step after step: t = Σ g'(z − z*)/Σ‖g‖²."""
+    """Return the published one-step rule, step after step: t = Σ g'(z − z*)/Σ‖g‖²."""
     recipe = settings.recipe
     found = gather(family, algorithm, split, start, settings.loss, recipe)
     assert found.optimum is not None
@@ -196,6 +198,9 @@ def _single_steps(
     count = next((k for k, t in enumerate(steps) if t <= 0), len(steps))
     lasting = min((h.default, flat), key=lambda t: measure_constant(t, z)[-1])
     schedule = Schedule(
-        {h.name: steps[:count]}, {h.name: lasting}, warm=found.start is not None, blocks=_watched([1] * count, recipe)
+        {h.name: steps[:count]},
+        {h.name: lasting},
+        warm=found.start is not None,
+        blocks=_join_blocks([1] * count, recipe),
     )
     return Choice(schedule, Schedule({}, {h.name: flat}), comparison, "the exact schedule, one step at a time")
