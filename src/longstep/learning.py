@@ -24,7 +24,17 @@ from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
 from .errors import InaccurateReferenceError, NoOptimumError
 from .evaluation import scheduled
-from .evaluation.cost import Costs, choose_patience, choose_solver, compare_costs
+from .evaluation.cost import (
+    MOST_STEPS,
+    TRIED,
+    Cost,
+    Costs,
+    choose_solver,
+    choose_tries,
+    compare_costs,
+    foresee_try,
+    solver_cost,
+)
 from .evaluation.evaluate import Evaluation, evaluate
 from .evaluation.package_errors import measure_package
 from .families.base import Family
@@ -39,6 +49,8 @@ from .training.train import train
 _CLAIMS = 5
 # Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
 _KNOWN = 400
+# The finish waits at most until the steps have cost so many times what it costs.
+_WAITED = 2.0
 
 
 def learn(
@@ -253,32 +265,37 @@ def _list_candidates(family: Family, trained: Training, parameters: Any) -> list
 
 def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple[Training, bool]:
     """Return a training with what is known of when its finish is first tried, and whether that makes all instances
-    exact. It is worth trying early, or when the steps before have cost as much as it does: many solves to loose
-    tolerances have ended by then, and none takes much longer than twice the finish."""
+    exact. It is worth trying early, or when the steps before have cost about as much as it does: many solves to loose
+    tolerances have ended by then, and none takes much longer than thrice the finish."""
     learned = Solver(family, trained, ladder=True)
-    early = later = learned.finish
-    if early is None or later is None:
+    early = learned.finish
+    if early is None:
         return trained, False
     all_exact = False
+
+    def measure(steps: int, eps: float, most: int) -> Cost:
+        learned.finish = steps
+        return solver_cost("", learned, parameters, eps, most=most)
+
     if finishes_by_sets(family):
         found = first_try(learned, parameters)
         all_exact = bool(np.all(found.exact))
-        later = max(early, int(np.ceil(np.mean(finish_cost(family, found, is_singular(trained.record))))))
+        extra = finish_cost(family, found, is_singular(trained.record))
+        last = max(early, int(_WAITED * np.mean(extra)))
+        marks = {early}
+        if last > early:
+            usual = [measure(last, eps, MOST_STEPS) for eps in TRIED]
+            marks |= {foresee_try(cost.steps, extra, early, last) for cost in usual}
     else:
         # Newton's steps cost many of these: worth it at once where the steps that come after creep.
-        early, later = sorted((max(len(trained.schedule), 1), early))
-    eager = replace(trained, record=trained.record | {"finish": early})
-    if later == early:
-        return eager, all_exact
-    patient = replace(trained, record=trained.record | {"finish": later})
-    first = Solver(family, eager, ladder=True)
-    second = Solver(family, patient, ladder=True)
-    least = choose_patience(first, second, parameters)
-    if least == 0:
-        return patient, all_exact
-    if np.isfinite(least):
-        eager.record["patience"] = [least, later]
-    return eager, all_exact
+        marks = {max(len(trained.schedule), 1), early}
+    if len(marks) == 1:
+        return replace(trained, record=trained.record | {"finish": early}), all_exact
+    tries = choose_tries(sorted(marks), measure)
+    record = trained.record | {"finish": tries.tight}
+    if np.isfinite(tries.eps):
+        record["patience"] = [tries.eps, tries.loose]
+    return replace(trained, record=record), all_exact
 
 
 def _record_kept(training: Training, kept: str) -> Training:

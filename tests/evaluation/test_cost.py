@@ -12,8 +12,8 @@ from longstep.evaluation import cost as evaluation
 from longstep.evaluation.cost import (
     Cost,
     Costs,
-    choose_patience,
     choose_solver,
+    choose_tries,
     compare_costs,
     package_cost,
     solver_cost,
@@ -107,28 +107,42 @@ def test_what_is_exact_at_once_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("steps", "least"),
+    ("steps", "tries"),
     [
-        ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 9)}, 0),
-        ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 10)}, 1e-5),
-        ({1e-3: (10, 9), 1e-4: (10, 11), 1e-6: (10, 10)}, 10**-3.5),
-        # What is no worse at one tolerance and better at another is better.
-        ({1e-3: (10, 10), 1e-4: (10, 9), 1e-6: (10, 9)}, 0),
-        ({1e-3: (10, 11), 1e-4: (10, 9), 1e-6: (10, 7)}, 0),
-        ({1e-3: (10, 11), 1e-4: (10, 10), 1e-6: (10, 10)}, np.inf),
-        ({1e-3: (10, 10), 1e-4: (10, 10), 1e-6: (10, 10)}, np.inf),
+        ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 9)}, (7, 7, np.inf)),
+        ({1e-3: (10, 9), 1e-4: (10, 9), 1e-6: (10, 11)}, (5, 7, 1e-5)),
+        ({1e-3: (10, 9), 1e-4: (10, 11), 1e-6: (10, 10)}, (5, 7, 10**-3.5)),
+        ({1e-3: (10, 11), 1e-4: (10, 9), 1e-6: (10, 7)}, (7, 5, 10**-3.5)),
+        # Of equals one number for all tolerances, and the first.
+        ({1e-3: (10, 10), 1e-4: (10, 9), 1e-6: (10, 9)}, (7, 7, np.inf)),
+        ({1e-3: (10, 10), 1e-4: (10, 10), 1e-6: (10, 10)}, (5, 5, np.inf)),
+        # A third that is between the others.
+        ({1e-3: (10, 8, 9), 1e-4: (10, 8, 9), 1e-6: (7, 8, 9)}, (5, 7, 1e-5)),
+        ({1e-3: (10, 9, 8), 1e-4: (10, 9, 8), 1e-6: (10, 7, 9)}, (7, 20, 1e-5)),
     ],
 )
-def test_down_to_which_tolerance_patience_pays(steps, least, monkeypatch):
-    """Steps of the eager and the patient solver by tolerance."""
-    monkeypatch.setattr(evaluation, "solver_cost", lambda _, who, data, eps, **rest: cost("", [steps[eps][who]]))
-    assert choose_patience(0, 1, {}) == pytest.approx(least)
+def test_when_the_finish_is_tried_is_told_by_tolerance(steps, tries):
+    """Of steps that are taken where it is first tried after 5, after 7 and perhaps after 20, by tolerance."""
+    marks = (5, 7, 20)[: len(steps[1e-3])]
+    found = choose_tries(marks, lambda mark, eps, most: cost("", [steps[eps][marks.index(mark)]]))
+    assert (found.tight, found.loose) == tries[:2]
+    assert found.eps == pytest.approx(tries[2])
 
 
-def test_patience_never_leaves_instances_unsolved(monkeypatch):
-    found = [cost("", [100, 100]), cost("", [1, 1], [True, False])]
-    monkeypatch.setattr(evaluation, "solver_cost", lambda _, who, data, eps, **rest: found[who])
-    assert choose_patience(0, 1, {}) == np.inf
+def test_what_is_tried_late_never_leaves_instances_unsolved():
+    found = {5: cost("", [100, 100]), 7: cost("", [1, 1], [True, False])}
+    assert choose_tries((5, 7), lambda mark, eps, most: found[mark]) == (5, 5, np.inf)
+
+
+def test_nobody_waits_long_for_a_late_try():
+    asked = []
+
+    def measure(mark, eps, most):
+        asked.append(most)
+        return cost("", [1000])
+
+    choose_tries((5, 7), measure)
+    assert asked == [20_000, 2000] * 3
 
 
 def test_costs_are_the_packages_own():

@@ -1,9 +1,10 @@
 """What a user pays: steps until `solve` ends at a tolerance, at the median and for the slow, and who is never done."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import PyTree
@@ -23,9 +24,11 @@ TOLERANCES = (1e-3, 1e-6)
 # First-order steps on large problems are for these.
 _SPARSE_TOLERANCES = (1e-3, 1e-4)
 # For these it is known when the finish is first tried: solve's own among them.
-_TRIED = (1e-3, 1e-4, 1e-6)
+TRIED = (1e-3, 1e-4, 1e-6)
+# Solvers look at residuals every so many steps.
+_CHECKED = 5
 # The steps that are given where nothing tells how many are needed.
-_MOST = 20_000
+MOST_STEPS = 20_000
 # What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
 _USUAL_STEPS = 4_000
 # The steps after which most instances are done.
@@ -47,7 +50,7 @@ class Cost:
     steps: np.ndarray
     done: np.ndarray
     seconds: float
-    most: int = _MOST
+    most: int = MOST_STEPS
 
     @property
     def unsolved(self) -> int:
@@ -56,9 +59,8 @@ class Cost:
 
     @property
     def level(self) -> float:
-        """One number: the mean logarithm of the median, the 95% quantile and the worst count."""
-        steps = np.where(self.done, np.maximum(self.steps, 1), 10 * _MOST)
-        return float(np.mean(np.log([np.median(steps), np.quantile(steps, 0.95), steps.max()])))
+        """One number: the mean logarithm of the median, the mean, the 95% quantile and the worst count."""
+        return measure_level(np.where(self.done, np.maximum(self.steps, 1), 10 * MOST_STEPS))
 
     def to_json(self) -> dict[str, Json]:
         """Return the cost as plain data."""
@@ -76,8 +78,13 @@ class Cost:
         }
 
 
+def measure_level(steps: np.ndarray) -> float:
+    """Return one number for the steps that instances take: those of most of them, and of the slow ones."""
+    return float(np.mean(np.log([np.median(steps), np.mean(steps), np.quantile(steps, 0.95), steps.max()])))
+
+
 def solver_cost(
-    name: str, solver: Solver, parameters: PyTree, eps: float, *, most: int = _MOST, timed: bool = False
+    name: str, solver: Solver, parameters: PyTree, eps: float, *, most: int = MOST_STEPS, timed: bool = False
 ) -> Cost:
     """Return what a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
     first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
@@ -112,7 +119,7 @@ def list_tolerances(family: Family) -> tuple[float, ...]:
 
 def most_steps(family: Family) -> int:
     """Return how many steps methods are given: where one takes long, as many as the osqp package as it comes."""
-    return _USUAL_STEPS if family.sparse else _MOST
+    return _USUAL_STEPS if family.sparse else MOST_STEPS
 
 
 def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
@@ -137,7 +144,7 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
 
 
-def package_cost(family: Family, parameters: PyTree, eps: float, *, most: int = _MOST) -> Cost | None:
+def package_cost(family: Family, parameters: PyTree, eps: float, *, most: int = MOST_STEPS) -> Cost | None:
     """Return what the C package takes, `osqp` or `scs`, set up once and adaptive; None where it is not there."""
     # A family of another kind, a subclass included, is not what a package takes.
     if isinstance(family, QP) and type(family) is QP and find_spec("osqp") is not None:
@@ -310,22 +317,51 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
     return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]])))
 
 
-def choose_patience(eager: Solver, patient: Solver, parameters: PyTree) -> float:
-    """Return down to which tolerance a solver is to be the one whose finish is tried later, so that all that were tried
-    cost least together: halfway between two of those, 0 where it always is, ∞ where it never is."""
-    costs: list[tuple[Cost, Cost]] = []
-    for eps in _TRIED:
-        early = solver_cost("", eager, parameters, eps)
-        costs.append((early, solver_cost("", patient, parameters, eps, most=_wait_at_most(early, _MOST))))
+def foresee_try(steps: np.ndarray, extra: np.ndarray, first: int, last: int) -> int:
+    """Return after how many steps, up to `last`, the finish is best first tried, where instances take so many `steps`
+    without it and the finish costs so many `extra`: at once, after `first`, or when it is looked at who is done."""
+    marks = [first, *range(_CHECKED * (first // _CHECKED + 1), last + 1, _CHECKED)]
+    return min(marks, key=lambda mark: measure_level(np.where(steps <= mark, steps, mark + extra)))
 
-    def judge(count: int) -> tuple[int, float]:
-        """Return the instances that are left and the level of what they cost, the first so many with patience."""
-        used = [late if k < count else early for k, (early, late) in enumerate(costs)]
+
+class Tries(NamedTuple):
+    """When the finish is first tried: after `tight` steps, and to tolerances of `eps` and looser after `loose`."""
+
+    tight: int
+    loose: int
+    eps: float
+
+
+def choose_tries(marks: Sequence[int], measure: Callable[[int, float, int], Cost]) -> Tries:
+    """Return after which of these numbers of steps the finish is first tried, so that the solves to all tolerances that
+    are looked at cost least together.
+
+    `measure` returns what it costs to try after so many steps, to this tolerance, with so many steps at most. Between
+    loose tolerances and tight ones lies the middle of two that were looked at; where all are alike, that is ∞.
+    """
+    costs: list[dict[int, Cost]] = []
+    for eps in TRIED:
+        found: dict[int, Cost] = {}
+        most = MOST_STEPS
+        for steps in marks:
+            found[steps] = measure(steps, eps, most)
+            most = _wait_at_most(found[steps], most)
+        costs.append(found)
+
+    def judge(plan: tuple[int, int, int]) -> tuple[int, float]:
+        """Return the instances that are left and the level of what a plan costs."""
+        tight, loose, count = plan
+        used = [found[loose] if k < count else found[tight] for k, found in enumerate(costs)]
         return sum(cost.unsolved for cost in used), sum(cost.level for cost in used)
 
-    ends = [np.inf, *_TRIED, 0.0]
-    count = min(range(len(costs) + 1), key=judge)
-    return float(np.sqrt(ends[count] * ends[count + 1])) if ends[count + 1] else 0.0
+    # Of equals the first: one number for all tolerances before two, and few steps before many.
+    plans = [(steps, steps, 0) for steps in marks]
+    pairs = [(tight, loose) for tight in marks for loose in marks if tight != loose]
+    plans += [(tight, loose, count) for count in range(1, len(TRIED)) for tight, loose in pairs]
+    tight, loose, count = min(plans, key=judge)
+    if count == 0:
+        return Tries(tight, loose, np.inf)
+    return Tries(tight, loose, float(np.sqrt(TRIED[count - 1] * TRIED[count])))
 
 
 def _wait_at_most(cost: Cost, most: int) -> int:

@@ -253,7 +253,7 @@ class _Progress:
         return math.inf if math.isnan(total) else total
 
     def blocks(self, lengths: Iterable[int]) -> Iterator[_Run]:
-        """Blocks of these lengths, each for what the ones before it leave, until that is rounding."""
+        """Make blocks of these lengths, each for what the ones before it leave, until that is rounding."""
         weights = self.weights
         for count in lengths:
             run = self.block(weights, count)
