@@ -51,6 +51,9 @@ RULES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]] = {
     "twice the candidates": ((FEW, MANY), {"candidates": 60}, {}),
     "short view": ((FEW,), {"lasting": 2}, {}),
     "no look at the first blocks": ((FEW,), {"near": 0}, {}),
+    "judged to the last digit": ((FEW, MANY), {"judged_depth": 1e-300}, {}),
+    "never behind": ((FEW, MANY), {"behind": (0.0, 0.0)}, {}),
+    "no scaled steady states": ((FEW,), {"scales": ()}, {}),
     "all blocks together as well": ((FEW,), {}, {"joint": True}),
 }
 
