@@ -36,7 +36,8 @@ from .families.base import Encoded, Family
 from .families.parameter_range import Seen
 from .families.point import Point
 from .families.quadratic_program import QP
-from .saving import Parts, checked, load_parts, save_parts
+from .saving.fields import checked
+from .saving.files import Parts, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 from .streaming.sources import SourceLike
 from .streaming.stream import Limits as StreamLimits

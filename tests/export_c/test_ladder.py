@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.engine import plan as plans
+from longstep.engine import rungs
 
 from ..helpers import CONES, random_conic, random_qp
 from .compare import assert_equal
@@ -23,12 +23,12 @@ PATIENCE = 40
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """The defaults' rungs are reached after some steps: with the real patience a test takes thousands."""
-    made = plans._Rungs.make_ladder
+    made = rungs.Rungs.make_ladder
 
     def sooner(self, dtype, late=False):
         return dataclasses.replace(made(self, dtype, late), patience=PATIENCE, marks=(10, 20))
 
-    monkeypatch.setattr(plans._Rungs, "make_ladder", sooner)
+    monkeypatch.setattr(rungs.Rungs, "make_ladder", sooner)
 
 
 def qp_family(dtype):

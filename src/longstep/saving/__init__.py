@@ -1,0 +1,1 @@
+"""Saving and loading solvers: the family's data, the algorithm's name and the schedule. Factors are made again."""
