@@ -1,6 +1,7 @@
 """What a user pays, and what is kept and advised by it."""
 
 import re
+import shutil
 from dataclasses import replace
 
 import cvxpy as cp
@@ -18,6 +19,8 @@ from longstep.evaluation.cost import (
     package_cost,
     solver_cost,
 )
+from longstep.evaluation.timing import time_in_c
+from longstep.export_c import CompiledSolver
 
 from ..helpers import random_qp
 
@@ -202,6 +205,36 @@ def test_the_verdict_tells_who_is_faster():
             for eps in (1e-3, 1e-6)]  # fmt: skip
     assert "In time the osqp package is ahead: 100 µs an instance, against 2 ms" in Costs(tuple(rows)).verdict
     assert "In time" not in Costs(tuple(replace(row, seconds=1.0) for row in rows)).verdict
+    rows[:2] = [replace(row, seconds=2e-5, compiled=True) for row in rows[:2]]
+    assert Costs(tuple(rows)).verdict.endswith(
+        "An instance takes 20 µs with solver.compile(), 100 µs with the osqp package."
+    )
+    rows[:2] = [replace(row, seconds=2e-4) for row in rows[:2]]
+    assert Costs(tuple(rows)).verdict.endswith("100 µs an instance, against 200 µs with solver.compile().")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_times_are_of_what_is_compiled_where_it_can_be(monkeypatch):
+    P, q, A, l, u = random_qp(3, equalities=2)
+    family = ls.QP(P, A, q=q, l=l, u=u)
+    many = {"q": q + 0.1 * np.random.default_rng(0).normal(size=(20, len(q))), "l": l}
+    solver = ls.Solver(family)
+    calls = []
+    solve = CompiledSolver.solve
+    monkeypatch.setattr(
+        CompiledSolver, "solve", lambda self, one, **rest: calls.append(one) or solve(self, one, **rest)
+    )
+    rows = compare_costs({"kept": solver, "other": ls.Solver(family, rho_ineq=1.0)}, many).rows
+    assert [row.compiled for row in rows if row.name == "kept"] == [True, True]
+    assert not any(row.compiled for row in rows if row.name != "kept")
+    # Two to warm up and all instances, to two tolerances.
+    assert len(calls) == 2 * (2 + 20)
+    np.testing.assert_array_equal(calls[2]["q"], many["q"][0])
+    np.testing.assert_array_equal(calls[-1]["q"], many["q"][19])
+    few = {"q": many["q"][:5]}
+    assert time_in_c(solver, few, [1e-3], 100) is None
+    # Gradient methods have no C code.
+    assert time_in_c(ls.Solver(ls.Quadratic(np.eye(2), q=np.zeros(2))), np.zeros((30, 0)), [1e-3], 100) is None
 
 
 def test_the_verdict_divides_where_each_is_ahead_at_one_tolerance():

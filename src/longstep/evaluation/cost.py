@@ -19,6 +19,7 @@ from ..families.conic import Conic
 from ..families.quadratic_program import QP
 from ..solver import Solver
 from .package_errors import prepare_osqp, prepare_scs, split_rows
+from .timing import time_in_c
 
 TOLERANCES = (1e-3, 1e-6)
 # First-order steps on large problems are for these.
@@ -42,7 +43,8 @@ class Cost:
     """The steps that a method takes on instances until it ends with a tolerance, and whether it was reached.
 
     What the finish does counts as the steps that cost as much. An instance that is found to have no solution counts as
-    done: that is an answer. `seconds` is the mean time of an instance, `most` the steps it was given.
+    done: that is an answer. `seconds` is the mean time of an instance, in a batch with JAX or, where it was `compiled`,
+    one by one in C, as a package is; `most` the steps it was given.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Cost:
     done: np.ndarray
     seconds: float
     most: int = MOST_STEPS
+    compiled: bool = False
 
     @property
     def unsolved(self) -> int:
@@ -73,6 +76,7 @@ class Cost:
             "unsolved": self.unsolved,
             "most": self.most,
             "seconds": self.seconds,
+            "compiled": self.compiled,
             # Of every instance, None where it was left without an answer.
             "steps": [int(k) if done else None for k, done in zip(self.steps, self.done, strict=True)],
         }
@@ -139,6 +143,9 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
         most = min(limit, max(_PATIENCE * slowest, _SOON))
         usual = min(limit, max(slowest, _USUAL_STEPS))
         rows = [replace(row, most=most) for row in rows]
+    times = time_in_c(kept, parameters, tolerances, usual)
+    if times is not None:
+        rows = [replace(row, seconds=times[row.eps], compiled=True) for row in rows]
     rows += [solver_cost(name, s, parameters, eps, most=most, timed=True) for name, s in others for eps in tolerances]
     packages = [package_cost(kept.family, parameters, eps, most=usual) for eps in tolerances]
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
@@ -200,6 +207,19 @@ def limits_text(rows: Sequence[tuple[str, int]]) -> str:
     return text
 
 
+def describe_times(rows: Sequence[tuple[str, bool]]) -> str:
+    """Return how times were taken, of methods by their names, some of which were compiled.
+
+    >>> describe_times([("learned", True), ("defaults", False), ("osqp package", False)])
+    'Time per instance: learned and the package in C, one by one; all others in a batch with JAX.'
+    """
+    compiled = dict.fromkeys(name for name, in_c in rows if in_c)
+    names = [*compiled, *(["the package"] if any(name.endswith("package") for name, _ in rows) else [])]
+    if not names:
+        return "Time per instance: in a batch with JAX."
+    return f"Time per instance: {' and '.join(names)} in C, one by one; all others in a batch with JAX."
+
+
 @dataclass(frozen=True)
 class Costs:
     """The costs of several methods at several tolerances, the first method being the one that is kept."""
@@ -243,6 +263,12 @@ class Costs:
             if theirs < ours:
                 faster = f" In time the {package} is ahead: {seconds_text(theirs)} an instance, against "
                 faster += f"{seconds_text(ours)} in a batch with JAX; solver.compile() makes C of it."
+                if mine[-1].compiled:
+                    faster = f" In time the {package} is ahead: {seconds_text(theirs)} an instance, against "
+                    faster += f"{seconds_text(ours)} with solver.compile()."
+            elif mine[-1].compiled:
+                faster = f" An instance takes {seconds_text(ours)} with solver.compile(), {seconds_text(theirs)} with "
+                faster += f"the {package}."
         level = {name: float(np.mean([cost.level for cost in self.of(name)])) for name in self.names[1:]}
         best = min(level, key=lambda name: level[name])
         return f"{advice}; the next best, the {best}, {_describe_steps(self.of(best)[-1])}.{faster}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from .._util.text import count_text, error_text, reached_text, seconds_text, tolerance_text
-from ..evaluation.cost import limits_text
+from ..evaluation.cost import describe_times, limits_text
 from ..evaluation.evaluate import TOLERANCES
 from .charts import draw_convergence, draw_profiles, draw_ranges
 from .document import CostRow, Curves, ReportDocument
@@ -22,7 +22,7 @@ def show_costs(document: ReportDocument, colours: Mapping[str, str]) -> Markup |
     told = (
         f"Steps until solve ends on {count} test instances that training never saw: the first test of the end that is "
         f"met, with {limits_text([(cost.method, cost.most) for cost in costs])}. A change of the finish counts as the "
-        "steps that cost as much. Time per instance: the package in C, one by one; all others in a batch with JAX."
+        f"steps that cost as much. {describe_times([(cost.method, cost.compiled) for cost in costs])}"
     )
     parts: list[Markup] = [tag("h2", "Before and now"), tag("p", told, class_="more")]
     parts.append(tag("div", *(_tabulate_costs(rows, kept) for rows in groups), class_="tables"))

@@ -39,6 +39,7 @@ class CostRow:
     most: int
     seconds: float | None
     steps: tuple[int | None, ...] | None
+    compiled: bool
 
     @staticmethod
     def of(fields: Mapping[str, object]) -> "CostRow":
@@ -53,6 +54,8 @@ class CostRow:
             most=read_whole(fields["most"]),
             seconds=read_optional(fields["seconds"], read_number),
             steps=read_optional(fields.get("steps"), _read_steps),
+            # Reports of before have none.
+            compiled=fields.get("compiled") is True,
         )
 
     @property

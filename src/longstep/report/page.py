@@ -117,9 +117,8 @@ def _list_figures(costs: Sequence[CostRow]) -> list[tuple[str, str]]:
     ]
     if before.seconds is not None and now.seconds is not None:
         time = f"{seconds_text(before.seconds)} → {seconds_text(now.seconds)}"
-        how = "batches in JAX"
-        if before.is_package:
-            how = "C → batch in JAX"
+        ways = {True: "C", False: "batch in JAX"}
+        how = f"{ways[before.is_package]} → {ways[now.compiled]}"
         pairs.append((time, f"an instance ({how}) to {tolerance_text(eps)}"))
     return pairs
 
