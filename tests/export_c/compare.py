@@ -1,5 +1,6 @@
 """Schedules for the tests, and the comparison of a compiled solver with the one it was made from."""
 
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 import longstep as ls
 from longstep.cli.modelfile import load_model
 
+# Those of these that are installed: a build asks for one of them.
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -11,7 +11,7 @@ from longstep.export_c.library import Slot, check_settings
 from longstep.export_c.problem import extract_problem
 
 from ..helpers import random_qp
-from .compare import assert_equal, distance
+from .compare import COMPILERS, assert_equal, distance
 from .test_export import CHECKED, STRICT, run
 from .test_ladder import PATIENCE, impatient, said_sizes  # noqa: F401
 
@@ -258,7 +258,7 @@ def test_bounds_of_an_equality_must_agree():
 def test_it_builds_without_a_warning_and_states_its_memory(name, precision, climbs, tmp_path):
     solver = solvers(name, metric=climbs, ladder=climbs)[0]
     export = ls.generate_c(solver, tmp_path / "c", prefix="mpc", precision=precision)
-    for compiler in ("gcc", "clang"):
+    for compiler in COMPILERS:
         export.build(compiler=compiler, options=STRICT)
     assert said_sizes(export, tmp_path) == f"{export.ram} {export.result}"
 

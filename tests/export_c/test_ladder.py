@@ -12,7 +12,7 @@ import longstep as ls
 from longstep.engine import rungs
 
 from ..helpers import CONES, random_conic, random_qp
-from .compare import assert_equal
+from .compare import COMPILERS, assert_equal
 from .test_export import STRICT
 
 slow = pytest.mark.slow
@@ -97,7 +97,8 @@ def test_warm_starts(kind, metric):
     start = ls.Point(point.x + 0.3, point.y + 0.3, point.s + 0.3)
     for options in ({"max_iter": 15}, {"max_iter": PATIENCE + 15, "eps_abs": 1e-12, "eps_rel": 0.0}):
         ours, theirs = (s.solve(x, warm_start=start, **options) for s in (compiled, solver))
-        assert_equal(ours, theirs, 1e-9)
+        # Its multipliers are hundreds.
+        assert_equal(ours, theirs, 1e-8)
 
 
 @pytest.mark.parametrize("kind", ["qp", "conic"])
@@ -125,10 +126,10 @@ def test_single_precision():
     ("kind", "precision"), [("qp", "double"), ("conic", "double"), pytest.param("qp", "float", marks=slow)]
 )
 def test_memory_and_warnings(kind, precision, tmp_path):
-    """Built by both compilers without a warning; the workspace has the bytes that are stated, and so have constants."""
+    """Built without a warning; the workspace has the bytes that are stated, and so have constants."""
     both, neither = (solvers(kind, has, has, 5, precision)[0] for has in (True, False))
     export = ls.generate_c(both, tmp_path / "c", prefix="mpc", precision=precision)
-    for compiler in ("gcc", "clang"):
+    for compiler in COMPILERS:
         export.build(compiler=compiler, options=STRICT)
     assert said_sizes(export, tmp_path) == f"{export.ram} {export.result}"
     data = (export.folder / "mpc_data.h").read_text()
