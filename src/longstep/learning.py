@@ -41,7 +41,7 @@ from .families.base import Family
 from .report.learned import Report
 from .schedules.schedule import constant
 from .solver import Solver
-from .training.finish import first_try
+from .training.finish import first_try, spread_out
 from .training.record import Training
 from .training.settings import choose_recipe
 from .training.train import train
@@ -49,6 +49,8 @@ from .training.train import train
 _CLAIMS = 5
 # Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
 _KNOWN = 400
+# Instances that tell when a finish by Newton's method pays.
+_FEW = 12
 # The finish waits at most until the steps have cost so many times what it costs.
 _WAITED = 2.0
 
@@ -272,10 +274,15 @@ def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple
     if early is None:
         return trained, False
     all_exact = False
+    some = parameters
+    if not finishes_by_sets(family):
+        # Newton's tries take long: a few instances tell, as many at a time as there are others.
+        count = family.count(family.vectors(parameters))
+        some = family.select(family.vectors(parameters), spread_out(count, min(count, _FEW), count))
 
     def measure(steps: int, eps: float, most: int) -> Cost:
         learned.finish = steps
-        return solver_cost("", learned, parameters, eps, most=most)
+        return solver_cost("", learned, some, eps, most=most)
 
     if finishes_by_sets(family):
         found = first_try(learned, parameters)

@@ -65,13 +65,12 @@ class Solver:
     twice, four times … as many, the active set of every instance that has not ended is taken from its multipliers,
     mended row by row until it is the optimal one, and solved for exactly. Such a point counts only if its residuals
     and gap are below 1e-9; otherwise the steps go on as if nothing had been tried. A warm start's set is tried before
-    the first step. Cone programs, up to 1000 unknowns and rows together, have one by Newton's method: it is tried,
-    unless there is a time limit, whenever the steps since the last time have cost as much as it does. Learned solvers
-    use a finish by default, for QPs after as many steps as training found best, with loose tolerances after more where
-    fewer solves then need it; `True` takes that number too, or 30 without training, and False is without. Where P is
-    singular, `Solver.proximal` times its largest eigenvalue stands in for what it lacks, in steps that take it off
-    again; training finds that too. Composites of a Quadratic with L1, Box or NonNegative have the finish of QPs, with
-    the support or the unknowns at bounds as the set.
+    the first step. Cone programs, up to 1000 unknowns and rows together, have one by Newton's method, which is not
+    tried where there is a time limit. Learned solvers use a finish by default, for QPs after as many steps as training
+    found best, with loose tolerances after more where fewer solves then need it; `True` takes that number too, or 30
+    without training, and False is without. Where P is singular, `Solver.proximal` times its largest eigenvalue stands
+    in for what it lacks, in steps that take it off again; training finds that too. Composites of a Quadratic with L1,
+    Box or NonNegative have the finish of QPs, with the support or the unknowns at bounds as the set.
     `solve(steps=…)` and `run` take steps and nothing else.
     A finish is in float64. Asked for on a float32 family, it takes the user's own data and what the steps in float32
     reached, and points are then returned in float64.

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.engine.finisher import can_finish
+from longstep.engine.finisher import Exact, Finisher, can_finish
 from longstep.families.point import Point
 
 from ..helpers import CONES, random_conic
@@ -90,6 +90,23 @@ def test_what_has_no_solution_is_not_called_exact():
     found = solver.solve({"b": np.array([-1.0, 0.0])}, check_every=10)
     assert (found.status.name, found.exact, found.changes) == ("PRIMAL_INFEASIBLE", False, -1)
     assert solver.solve({}).exact
+
+
+def test_tries_that_fail_are_few(monkeypatch):
+    """Where Newton's steps lead nowhere, solves take as long as the steps, and a few tries, take."""
+    family, data = programs(CONES["mixed"], count=1)
+    solver = ls.Solver(family, finish=10)
+    tried = []
+
+    def fail(finisher, encoded, point, running, limits):
+        tried.append(None)
+        return Exact(np.zeros(running.shape, bool), np.full(running.shape, -1), {})
+
+    monkeypatch.setattr(Finisher, "__call__", fail)
+    found = solver.solve_batch(data, eps_abs=1e-300, eps_rel=0, max_iter=2000)
+    assert found.status[0] == ls.Status.ITERATION_LIMIT
+    # After 10, 20, 40, …, 1280 steps.
+    assert len(tried) == 8
 
 
 def test_who_has_a_finish():

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._util.threads import one_blas_thread
 from ..algorithms.scs import SCS
 from ..cones.product import Cones
 from ..families.base import Encoded
@@ -156,12 +157,14 @@ class Newton:
         # One instance, or one in each column.
         columns = np.concatenate([part.reshape(len(part), -1) for part in (z, b, c)]).T
         found: list[tuple[np.ndarray, int]] = []
-        for k, column in enumerate(columns):
-            # What a batch is padded with is not sought for again.
-            if k > 0 and np.array_equal(column, columns[k - 1]):
-                found.append(found[-1])
-            else:
-                found.append(self._search(*np.split(column, [len(z), len(z) + len(b)])))
+        # Other instances are sought for at the same time.
+        with one_blas_thread():
+            for k, column in enumerate(columns):
+                # What a batch is padded with is not sought for again.
+                if k > 0 and np.array_equal(column, columns[k - 1]):
+                    found.append(found[-1])
+                else:
+                    found.append(self._search(*np.split(column, [len(z), len(z) + len(b)])))
         z = np.stack([each for each, _ in found], axis=-1).reshape(z.shape)
         steps = np.array([count for _, count in found], np.int32).reshape(z.shape[1:])
         return _end(*self.family, encoded, z, steps)

@@ -36,8 +36,8 @@ class TracedEnd(NamedTuple):
 class TracedSolve:
     """A solver's compiled programs with its limits: a pure function of encoded parameters.
 
-    Where there is a `finish`, it is tried `after` so many steps and then as `walk` does: one by active sets after twice
-    as many and so on, that of cone programs after as many again. Solves begin where `predict` says; None is zero.
+    Where there is a `finish`, it is tried `after` so many steps and then, as `walk` does, after twice as many and so on.
+    Solves begin where `predict` says; None is zero.
     """
 
     key: jitted.SolverKey
@@ -79,11 +79,7 @@ class TracedSolve:
                 lambda: self._attempt(finish, encoded, progress, carried.exact),
                 lambda: (progress, carried.exact),
             )
-            wait = carried.attempt
-            if isinstance(finish, TracedNewton):
-                wait = self.after
-            following = carried.attempt + wait
-            return _Walk(progress, exact, jnp.maximum(following, 1))
+            return _Walk(progress, exact, jnp.maximum(2 * carried.attempt, 1))
 
         first = _Walk(progress, exact, jnp.int32(self.after))
         walked = jax.lax.while_loop(go_on, advance, first)

@@ -21,8 +21,7 @@ _CHUNK = 20
 @dataclass(frozen=True)
 class Attempts:
     """When the finish is tried: after so many steps, then after twice as many and so on. One that costs little is tried
-    with a warm start at once; one that costs as much as the steps before it, after as many again. `encoded` are the
-    instances as it takes them."""
+    with a warm start at once. `encoded` are the instances as it takes them."""
 
     finisher: Finisher
     encoded: Encoded
@@ -37,10 +36,8 @@ class Attempts:
         return self.after
 
     def next(self, k: int) -> int:
-        """Return the time after one at step k."""
-        if self.finisher.eager:
-            return max(2 * k, self.after, 1)
-        return max(k + self.after, 1)
+        """Return the time after one at step k: where tries fail, there are few of them."""
+        return max(2 * k, self.after, 1)
 
 
 @dataclass(frozen=True)

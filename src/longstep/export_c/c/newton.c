@@ -104,10 +104,10 @@ static void attempt(longstep_workspace *work, const longstep_settings *settings)
 {
     longstep_finish_space *const f = &work->finish;
     const longstep_state *const state = &work->state;
-    const int32_t fresh = work->fresh, after = first_try(settings);
+    const int32_t fresh = work->fresh, k = work->k, after = first_try(settings);
     const real one_over_tau = 1 / divisor(state->tau);
-    /* As much as it costs, so much is done until it is tried again. */
-    f->next = work->k + (after > 1 ? after : 1);
+    f->next = 2 * k > after ? 2 * k : after;
+    if (f->next < 1) f->next = 1;
     memcpy(&f->kept, state, sizeof f->kept);
     f->judged = work->residuals;
     for (int32_t i = 0; i < N; ++i) f->x[i] = state->x[i] * one_over_tau;
