@@ -8,7 +8,7 @@ import numpy as np
 from ..algorithms.base import State
 from ..families.point import Point
 from ..schedules.hyperparameter import Hyperparameter
-from .losses import Errors, Loss, Task
+from .losses import Errors, Task
 from .optimize import Minimum, Objective, minimise
 from .program import Program
 from .settings import Settings, Values
@@ -46,15 +46,11 @@ class Learner:
     def program(self, count: int) -> Program:
         """Return the compiled steps of a block of this length."""
         if count not in self._programs:
-            self._programs[count] = self.compile(self.settings.loss, count)
-            self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
+            program = Program(self.task, self.settings.loss, count, self.recipe, self.memory_limit)
+            program.vectors = self.vectors(self.metric)
+            self._programs[count] = program
+            self.memory_pieces = max(self.memory_pieces, len(program.pieces()))
         return self._programs[count]
-
-    def compile(self, loss: Loss, count: int) -> Program:
-        """Compile so many steps with a loss of their own."""
-        program = Program(self.task, loss, count, self.recipe, self.memory_limit)
-        program.vectors = self.vectors(self.metric)
-        return program
 
     @property
     def has_metric(self) -> bool:

@@ -77,7 +77,8 @@ class About:
 
     def key(self, instances: Instances, memory_limit: float | None) -> str:
         """Equal for calls that must give the same schedule; the recipe is one of the settings."""
-        settings = json.dumps(asdict(self.settings), sort_keys=True)
+        # A setting that is gone keeps its place, so that checkpoints from before are found.
+        settings = json.dumps(asdict(self.settings) | {"joint": False}, sort_keys=True)
         dtype = str(instances.task.family.dtype)
         names = (*self.algorithm.identity(), dtype, memory_limit or 0.0, _VERSION, self.versions["longstep"])
         return content_hash(self.family.content_hash(), instances.data_hash, settings, names)

@@ -13,7 +13,6 @@ from .block import learn_block
 from .constant import search_constant
 from .finish import Trials, learn_finish
 from .instances import Instances
-from .joint import learn_jointly
 from .journal import Journal
 from .learner import Learner
 from .metric import learn_metric
@@ -67,10 +66,10 @@ class Session:
         since = perf_counter()
         settings = learner.settings
         trials = self._begin_trials()
-        with one_blas_thread(), journal.showing(len(settings.lengths) + 1 + settings.joint):
-            walk, joint = self._learn_steps(constant, metric, trials)
+        with one_blas_thread(), journal.showing(len(settings.lengths) + 1):
+            walk = self._learn_steps(constant, metric, trials)
             journal.say("comparing with the best constant")
-            choice = select(walk, joint, warm=instances.start is not None)
+            choice = select(walk, warm=instances.start is not None)
         training = about.training(
             choice,
             "progressive",
@@ -101,10 +100,8 @@ class Session:
         prediction = self._fit_start() if result["record"]["start"] == "parameter" else None
         return training if prediction is None else replace(training, start=prediction.start)
 
-    def _learn_steps(
-        self, constant: Learned, metric: Learned | None, trials: Trials | None
-    ) -> tuple[Walk, Learned | None]:
-        """Learn blocks and the steady state after the constant, and all once more together where that is wanted.
+    def _learn_steps(self, constant: Learned, metric: Learned | None, trials: Trials | None) -> Walk:
+        """Learn blocks and the steady state after the constant.
 
         Blocks end early when the errors are at their floor, or where trials of the finish say that no more pay.
         """
@@ -128,11 +125,7 @@ class Session:
             if trials is not None and not trials.is_falling():
                 break
         steady = journal.part("steady", "steady state", functools.partial(learn_steady, learner, states, held))
-        joint = None
-        if s.joint:
-            learn = functools.partial(learn_jointly, learner, blocks, steady)
-            joint = journal.part("joint", "all blocks together", learn)
-        return Walk(learner, constant, blocks, steady, metric), joint
+        return Walk(learner, constant, blocks, steady, metric)
 
     def _begin_trials(self) -> Trials | None:
         """Return what tells how many blocks pay; None where all are wanted, or where there is no finish by sets."""

@@ -35,7 +35,7 @@ def closed_form(
     simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None
     hyperparameters = algorithm.hyperparameters(family)
     everything = {h.name for h in hyperparameters} == set(settings.learn)
-    if not (simple and everything) or settings.optimizer != "lbfgs" or settings.joint:
+    if not (simple and everything) or settings.optimizer != "lbfgs":
         return None
     if not algorithm.own("closed_form"):
         return None
