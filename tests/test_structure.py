@@ -114,6 +114,22 @@ def test_public_names_are_few_and_documented():
         assert getattr(longstep, name).__doc__, name
 
 
+def test_a_class_name_means_one_thing():
+    """Aliases of types count as classes; private names are a file's own, and variables of types have no meaning."""
+    homes = {}
+    for name, path in FILES.items():
+        tree = ast.parse(path.read_text())
+        found = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for node in tree.body:
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+                found.append(ast.unparse(node.target))
+            elif isinstance(node, ast.Assign) and "TypeVar(" not in ast.unparse(node.value):
+                found += [word for word in map(ast.unparse, node.targets) if re.fullmatch(r"[A-Z]+[a-z]\w+", word)]
+        for word in found:
+            homes.setdefault(word, []).append(name)
+    assert not {word: where for word, where in homes.items() if len(where) > 1 and not word.startswith("_")}
+
+
 # A function's docstring begins with what it does or returns.
 NO_VERB = re.compile(r"(The|An?|What|Which|Where|Whether|How|As|Some|So|All|One|Of|That|Blocks)\b")
 

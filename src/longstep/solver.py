@@ -40,7 +40,7 @@ from .saving.fields import checked
 from .saving.files import Parts, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 from .streaming.sources import SourceLike
-from .streaming.stream import Limits as StreamLimits
+from .streaming.stream import LimitOptions as StreamLimits
 from .streaming.stream import Precision, SinkLike, stream
 from .streaming.tally import Tally
 

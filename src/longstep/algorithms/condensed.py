@@ -37,7 +37,7 @@ from .tiles import Rows, Steps, split, suits, take_steps, update
 _TRUSTED = 0.8
 
 
-class Split(eqx.Module):
+class SplitPair(eqx.Module):
     """(z, y) in equilibrated units: split value and dual of the inequalities. Exact steps depend on nothing else."""
 
     z: Float[Array, "i *N"]
@@ -187,7 +187,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def trim(self, state):
-        return Split(state.z, state.y)
+        return SplitPair(state.z, state.y)
 
     @override
     def short_step(self, family, instance, theta, factors, state):
@@ -196,7 +196,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         K = self.operator(family, theta)
         respond_to = functools.partial(respond, K, factors.response)
         rows = Rows(instance.level, *family.bounds(instance))
-        return Split(*update(along(K.weights, state.y), theta["alpha"], respond_to, rows, state.z, state.y))
+        return SplitPair(*update(along(K.weights, state.y), theta["alpha"], respond_to, rows, state.z, state.y))
 
     @override
     def take_together(self, family, instance, course, state):
@@ -209,7 +209,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         if not suits(steps, state.z):
             return None
         rows = Rows(instance.level, *family.bounds(instance))
-        return lambda first, stop, state: Split(*take_steps(steps, rows, first, stop, state.z, state.y))
+        return lambda first, stop, state: SplitPair(*take_steps(steps, rows, first, stop, state.z, state.y))
 
     @override
     def residuals(self, family, instance, state):

@@ -15,7 +15,7 @@ from ..linalg.matrix import max_norm, two_norm
 from ..schedules.domain import Fixed, Interval, Positive, Real
 from ..schedules.hyperparameter import Hyperparameter
 from .base import Algorithm
-from .performance import Errors, Estimation, Performance
+from .performance import ErrorForms, Estimation, Performance
 from .residuals import Residuals
 
 
@@ -78,7 +78,7 @@ def unconstrained_residuals(
     )
 
 
-def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
+def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> ErrorForms:
     """z⁺ = z − t∇f(z) + β(z − z⁻), with β = 0 where the schedule has no momentum."""
     z = estimation.start
     previous = estimation.start

@@ -18,10 +18,10 @@ from .gradient import (
     step_size,
     unconstrained_residuals,
 )
-from .performance import Errors, Estimation, Performance
+from .performance import ErrorForms, Estimation, Performance
 
 
-def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
+def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> ErrorForms:
     """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
     z = estimation.start
     previous = estimation.start

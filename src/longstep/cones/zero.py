@@ -8,7 +8,7 @@ from typing_extensions import override
 from .base import Cone, checked_count
 
 
-class Zero(Cone[int]):
+class ZeroCone(Cone[int]):
     """{0}, whose dual is the whole space."""
 
     name: ClassVar[str] = "zero"

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._util.memory import available
 
-Solved = TypeVar("Solved")
+SolvedT = TypeVar("SolvedT")
 TreeT = TypeVar("TreeT")
 
 # On one CPU pieces that fit the cache beat one wide product; accelerators want width.
@@ -93,7 +93,7 @@ def widen(count: int, like: int) -> int:
     return -(-count // _NARROW) * _NARROW
 
 
-def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> list[Solved]:
+def run(solve: Callable[[int, int], SolvedT], pieces: list[tuple[int, int]]) -> list[SolvedT]:
     """Return what `solve(start, width)` gives for every piece, in order."""
     if workers() == 1 or len(pieces) == 1:
         return [solve(*piece) for piece in pieces]
@@ -101,7 +101,7 @@ def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> l
     return list(_open_threads("pieces", workers()).map(lambda piece: solve(*piece), pieces))
 
 
-def run_within(work: Callable[[int], Solved], items: Sequence[int]) -> list[Solved]:
+def run_within(work: Callable[[int], SolvedT], items: Sequence[int]) -> list[SolvedT]:
     """Return what `work` gives for every item, in order, several at a time; called from a piece or by itself."""
     if workers() == 1 or len(items) == 1:
         return [work(item) for item in items]

@@ -25,8 +25,8 @@ from ..families.smooth import Differentiable
 from .method import Method
 
 # From a run and what is known of the optima to errors (N, K + 1).
-Measure: TypeAlias = Callable[[History, Optima | None], np.ndarray]
-Metric: TypeAlias = str | Measure
+ErrorMeasure: TypeAlias = Callable[[History, Optima | None], np.ndarray]
+Metric: TypeAlias = str | ErrorMeasure
 
 # Geometric means see nothing below this.
 FLOOR = 1e-16
@@ -42,7 +42,7 @@ def _measure_suboptimality(history: History, optima: Optima | None) -> np.ndarra
     return np.maximum(history.objective - np.asarray(optima.value)[:, None], 0)
 
 
-METRICS: dict[str, tuple[str, Measure]] = {
+METRICS: dict[str, tuple[str, ErrorMeasure]] = {
     "suboptimality": ("f − f*", _measure_suboptimality),
     "residual": ("max(primal, dual) residual, 2-norm", lambda h, _: np.maximum(h.primal, h.dual)),
     "residual_max": ("max(primal, dual) residual, ∞-norm", lambda h, _: np.maximum(h.primal_max, h.dual_max)),
@@ -285,7 +285,7 @@ def default_metric(split: Split) -> str:
     return "residual"
 
 
-def resolve_metric(metric: Metric, split: Split) -> tuple[str, str, Measure]:
+def resolve_metric(metric: Metric, split: Split) -> tuple[str, str, ErrorMeasure]:
     """Return a metric's name, what it measures in words, and its function."""
     if callable(metric):
         name = getattr(metric, "__name__", "a function of the user")

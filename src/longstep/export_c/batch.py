@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.budget import Clock
 from ..engine.solution import INFEASIBLE
 from ..families.point import Point
-from .library import Library, Settings, Slot
+from .library import Library, SettingValues, Slot
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +18,7 @@ class Batch:
     """Instances in the numbers of a library: parameters (N, size), and where they start, None for zero."""
 
     library: Library
-    settings: Settings
+    settings: SettingValues
     values: np.ndarray
     start: Point | None
 

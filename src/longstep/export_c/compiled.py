@@ -28,7 +28,7 @@ from .batch import Batch
 from .build import build_library
 from .code import Code, write_code
 from .inputs import Inputs
-from .library import Library, Settings, Slot, check_settings
+from .library import Library, SettingValues, Slot, check_settings
 from .problem import Generated
 from .vectors import Constrained
 
@@ -82,7 +82,7 @@ class CompiledSolver:
         self._inputs = Inputs(self.family, self.code.problem, self.library.dtype)
         self._slots: list[Slot] = []
         # What was asked of the last solve, and what the C code takes for it.
-        self._checked: tuple[tuple[float | None, ...], Settings] = ((), {})
+        self._checked: tuple[tuple[float | None, ...], SettingValues] = ((), {})
         self._layout = self.family.layout
         self._made_with = (solver, precision, method, cache)
 
@@ -239,7 +239,7 @@ class CompiledSolver:
         check_every: int,
         steps: int | None,
         time_limit: float | None,
-    ) -> Settings:
+    ) -> SettingValues:
         """Return what the C code takes, checked as the solver checks it; what was asked last is checked already."""
         asked = (eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
         last, settings = self._checked

@@ -27,7 +27,7 @@ _WELL = 1e5
 _VERY_WELL = 1e2
 
 
-class Program(Protocol):
+class FullProgram(Protocol):
     """A quadratic program in all its unknowns and rows, in equilibrated units."""
 
     @property
@@ -175,7 +175,7 @@ def _take_rows(vector: Vector, rows: np.ndarray) -> Vector:
     return Vector(vector.offset[rows], sp.csr_array(vector.matrix[rows]), vector.scale[rows])
 
 
-def condense(problem: Program) -> Condensation:
+def condense(problem: FullProgram) -> Condensation:
     """Choose coordinates and orders for a problem in all its unknowns and rows: the cheapest of some."""
     P = problem.P.toarray()
     A = problem.A.toarray()
@@ -268,7 +268,7 @@ def _combine(terms: list[tuple[np.ndarray, Vector, np.ndarray]]) -> Vector:
 
 
 def _bound_directions(
-    problem: Program,
+    problem: FullProgram,
     N: np.ndarray,
     P: np.ndarray,
     Y: np.ndarray,

@@ -9,7 +9,7 @@ from ..families.base import NamedFamily
 from ..families.names import Block
 from ..families.reading import is_named
 from ..linalg.real import real_array
-from .problem import Constrained, Problem
+from .problem import Constrained, ExportedProblem
 
 
 class Inputs:
@@ -18,7 +18,7 @@ class Inputs:
     An instance that is given by its data although the family has a map is not for C: the caller turns to the solver.
     """
 
-    def __init__(self, family: Constrained, problem: Problem, dtype: np.dtype):
+    def __init__(self, family: Constrained, problem: ExportedProblem, dtype: np.dtype):
         self.family = family
         self.mapped = problem.mapped
         self.size = problem.size

@@ -5,7 +5,7 @@ import numpy as np
 from . import emit
 from .code import Code
 from .linear import Linear
-from .problem import Problem
+from .problem import ExportedProblem
 from .source import rename_prefix
 
 # The files besides the code itself.
@@ -30,7 +30,7 @@ def _write_example(code: Code) -> str:
     return rename_prefix(emit.fill_part("main.c", prefix=code.prefix, example=array), code.prefix)
 
 
-def _choose_example(problem: Problem) -> np.ndarray:
+def _choose_example(problem: ExportedProblem) -> np.ndarray:
     """Return the parameter of some instance: the middle of what training saw, else the base values."""
     if not problem.mapped:
         return problem.base

@@ -11,8 +11,8 @@ from .svg import (
     BOTTOM,
     TOP,
     WIDTH,
-    Kind,
     Scale,
+    ScaleKind,
     draw_axes,
     draw_band,
     draw_hits,
@@ -128,7 +128,10 @@ def draw_convergence(curves: Sequence[Curves], colours: Mapping[str, str], certi
     last = max(max(c.counts) for c in curves)
     x = scale_across(0, max(last, 1))
     most = max((v for c in curves for v in c.late if math.isfinite(v) and v <= top), default=1.0) or 1.0
-    scales: list[tuple[Kind, Scale]] = [("log", scale_upwards(low, high, "log")), ("lin", scale_upwards(0.0, most))]
+    scales: list[tuple[ScaleKind, Scale]] = [
+        ("log", scale_upwards(low, high, "log")),
+        ("lin", scale_upwards(0.0, most)),
+    ]
     panels = []
     for mine in curves:
         promised = None

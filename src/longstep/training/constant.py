@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from ..algorithms.base import State
 from ..schedules.domain import Interval, Positive
 from ..schedules.hyperparameter import Hyperparameter
-from .learner import Learner, Report
+from .learner import Learner, ReportLoss
 from .program import Program, take_columns
 from .recipe import Recipe
-from .settings import Learned, list_searched
+from .settings import LearnedPart, list_searched
 
 
-def search_constant(learner: Learner, report: Report) -> Learned:
+def search_constant(learner: Learner, report: ReportLoss) -> LearnedPart:
     """Search for the best constant, over at least as many steps as the schedule has."""
     s = learner.settings
     begin = perf_counter()
@@ -33,7 +33,7 @@ def search_constant(learner: Learner, report: Report) -> Learned:
     )
     found = search.run(s.candidates, s.seed, report)
     theta = {name: np.array([value]) for name, value in found.theta.items()}
-    return Learned("constant", theta, found.score, found.default_score, s.candidates, perf_counter() - begin)
+    return LearnedPart("constant", theta, found.score, found.default_score, s.candidates, perf_counter() - begin)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Search:
         self.points: list[np.ndarray] = []
         self.scores: list[float] = []
 
-    def run(self, candidates: int, seed: int, report: Report) -> Best:
+    def run(self, candidates: int, seed: int, report: ReportLoss) -> Best:
         """Return the best of so many candidates; the defaults and their multiples are among them or beside them."""
         recipe = self.recipe
         rng = np.random.default_rng([seed, *b"constant"])

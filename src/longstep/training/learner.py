@@ -14,7 +14,7 @@ from .program import Program
 from .settings import Settings, Values
 from .unknowns import Part, Unknowns
 
-Report = Callable[[float], None]
+ReportLoss = Callable[[float], None]
 
 
 class Learner:
@@ -122,7 +122,9 @@ class Learner:
         odd = np.arange(program.size) % 2 == 1
         return jax.tree.map(lambda a, b: np.where(odd, a, b) if np.ndim(a) else a, self.start(), other)
 
-    def minimise(self, objective: Objective, x: np.ndarray, bounds: tuple, iterations: int, report: Report) -> Minimum:
+    def minimise(
+        self, objective: Objective, x: np.ndarray, bounds: tuple, iterations: int, report: ReportLoss
+    ) -> Minimum:
         """Return the best point within bounds that the optimiser finds from x."""
         x = np.clip(x, *bounds)
         return minimise(objective, x, bounds, self.settings.optimizer, iterations, self.recipe, report)

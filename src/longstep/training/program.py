@@ -25,7 +25,7 @@ from .losses import Errors, Loss, Task
 from .recipe import Recipe
 from .settings import Values
 
-Rows = tuple[int, ...]
+Checkpoints = tuple[int, ...]
 TreeT = TypeVar("TreeT")
 
 
@@ -223,7 +223,7 @@ def _make_problem(task: Task, count: int, theta: Theta, slots: Int[Array, " B"],
 
 
 def _measure_checkpoints(
-    task: Task, count: int, rows: Rows, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""], state: State
+    task: Task, count: int, rows: Checkpoints, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""], state: State
 ) -> Errors:
     """Return the errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
     problem = _make_problem(task, count, theta, slots, used)
@@ -283,7 +283,7 @@ def _descend(
 def _errors(
     key: Key[Task],
     count: int,
-    rows: Rows,
+    rows: Checkpoints,
     leaves: tuple,
     theta: Theta,
     slots: Int[Array, " B"],
@@ -298,7 +298,7 @@ def _errors(
 def _pull(
     key: Key[Task],
     count: int,
-    rows: Rows,
+    rows: Checkpoints,
     leaves: tuple,
     theta: Theta,
     slots: Int[Array, " B"],

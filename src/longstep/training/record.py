@@ -17,7 +17,7 @@ from ..families.parameter_range import Seen
 from ..schedules.schedule import Schedule, check_schedule
 from .instances import Instances
 from .select import Choice, Comparison
-from .settings import Learned, Settings
+from .settings import LearnedPart, Settings
 
 # Part of every cache key: raise it when the code gives another schedule for the same settings and recipe.
 _VERSION = 7
@@ -89,7 +89,13 @@ class About:
         return None if self.split is None else Seen.of(self.family.encode(self.split.parameters))
 
     def training(
-        self, choice: Choice, method: str, seconds: float, data_hash: str, parts: Sequence[Learned] = (), **more: object
+        self,
+        choice: Choice,
+        method: str,
+        seconds: float,
+        data_hash: str,
+        parts: Sequence[LearnedPart] = (),
+        **more: object,
     ) -> Training:
         """Return the result and its record, with a schedule that the solver will accept."""
         check_schedule(choice.schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
@@ -106,7 +112,7 @@ class About:
             seen=self.seen,
         )
 
-    def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[Learned]) -> JsonObject:
+    def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[LearnedPart]) -> JsonObject:
         family = self.family
         settings = asdict(self.settings)
         del settings["recipe"]

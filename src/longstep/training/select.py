@@ -12,7 +12,7 @@ from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
 from .constant import judge_level
 from .learner import Learner
-from .settings import Learned, Values
+from .settings import LearnedPart, Values
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,12 @@ class Walk:
     """Log errors at the ends of the blocks and of some steady blocks after them; each schedule is run once."""
 
     def __init__(
-        self, learner: Learner, constant: Learned, blocks: list[Learned], steady: Learned, metric: Learned | None = None
+        self,
+        learner: Learner,
+        constant: LearnedPart,
+        blocks: list[LearnedPart],
+        steady: LearnedPart,
+        metric: LearnedPart | None = None,
     ):
         self.learner = learner
         self.metric = metric

@@ -18,7 +18,7 @@ from .learner import Learner
 from .metric import learn_metric
 from .record import About, Training
 from .select import Walk, select
-from .settings import Learned
+from .settings import LearnedPart
 from .start import Prediction, fit_start, pays
 from .steady import learn_steady
 
@@ -33,7 +33,7 @@ class Session:
         self.learner = learner
         self.journal = journal
         self.seconds = seconds
-        self.begun: tuple[Learned, Learned | None] | None = None
+        self.begun: tuple[LearnedPart, LearnedPart | None] | None = None
 
     def begin(self) -> float:
         """Learn the constant and the metric; return the level of log errors with them."""
@@ -100,7 +100,7 @@ class Session:
         prediction = self._fit_start() if result["record"]["start"] == "parameter" else None
         return training if prediction is None else replace(training, start=prediction.start)
 
-    def _learn_steps(self, constant: Learned, metric: Learned | None, trials: Trials | None) -> Walk:
+    def _learn_steps(self, constant: LearnedPart, metric: LearnedPart | None, trials: Trials | None) -> Walk:
         """Learn blocks and the steady state after the constant.
 
         Blocks end early when the errors are at their floor, or where trials of the finish say that no more pay.
@@ -110,7 +110,7 @@ class Session:
         s = learner.settings
         held = constant if metric is None else metric
         states = learner.start()
-        blocks = list[Learned]()
+        blocks = list[LearnedPart]()
         floor = learner.floor()
         if trials is not None:
             trials.add(0, learner.usual.extract(states))
@@ -143,7 +143,7 @@ class Session:
         assert split is not None
         return fit_start(self.instances, split, self.learner.recipe)
 
-    def _predict(self, constant: Learned, metric: Learned | None) -> Prediction | None:
+    def _predict(self, constant: LearnedPart, metric: LearnedPart | None) -> Prediction | None:
         """Let solves begin where the parameter says, if that is wanted or pays."""
         wanted = self.learner.settings.start
         if wanted not in ("parameter", "best"):

@@ -113,7 +113,7 @@ def _choose(wanted: int | None, usual: int) -> int:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedPart:
     """One finished part of a training: `constant`, `metric`, `block` or `steady`.
 
     `theta` holds what was learned, by name: one value for every step, for `constant` and `steady` one value.

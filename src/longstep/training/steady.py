@@ -6,13 +6,13 @@ import numpy as np
 
 from ..algorithms.base import State
 from .constant import measure_constant
-from .learner import Learner, Report, make_objective
+from .learner import Learner, ReportLoss, make_objective
 from .program import take_columns
-from .settings import Learned
+from .settings import LearnedPart
 from .unknowns import Part, Unknowns
 
 
-def learn_steady(learner: Learner, states: State, constant: Learned, report: Report) -> Learned:
+def learn_steady(learner: Learner, states: State, constant: LearnedPart, report: ReportLoss) -> LearnedPart:
     """Learn one θ for all steps from these states on; return it, the constant, or one of these with scaled penalties,
     whichever lasts."""
     begin = perf_counter()
@@ -28,7 +28,7 @@ def learn_steady(learner: Learner, states: State, constant: Learned, report: Rep
     held = {name: float(constant.theta[name][0]) for name in learner.names}
     theta = choose_lasting(learner, states, list_neighbours(learner, [learned, held]))
     values = {name: np.array([value]) for name, value in theta.items()}
-    return Learned("steady", values, found.value, found.start, found.evaluations, perf_counter() - begin)
+    return LearnedPart("steady", values, found.value, found.start, found.evaluations, perf_counter() - begin)
 
 
 def list_neighbours(learner: Learner, candidates: list[dict[str, float]]) -> list[dict[str, float]]:

@@ -36,7 +36,7 @@ class Factored(eqx.Module):
         return None
 
 
-class Cost(NamedTuple):
+class SystemCost(NamedTuple):
     """What a back end takes: the bytes that it keeps for one operator, and the operations, at the speed of long matrix
     products, of making that and of some solves."""
 
@@ -80,10 +80,10 @@ class LinearSystem(Factored):
         return 4.0 * pattern.rows * pattern.n
 
     @classmethod
-    def cost(cls, pattern: Pattern, solves: float, itemsize: int = 8) -> Cost:
+    def cost(cls, pattern: Pattern, solves: float, itemsize: int = 8) -> SystemCost:
         """Return what one operator takes that is solved with so many times: all that the choice depends on."""
         flops = cls.flops(pattern, solves) + cls.flops_of_values(pattern) * solves
-        return Cost(cls.bytes(pattern, itemsize), flops)
+        return SystemCost(cls.bytes(pattern, itemsize), flops)
 
     @classmethod
     @abstractmethod

@@ -27,9 +27,9 @@ from ...solver import Solver
 from ...training.losses import Task
 from .metric import ComponentMetric
 from .networks import (
-    Batch,
     Descent,
     Standard,
+    TrainingBatch,
     TrainingData,
     compute_outputs,
     hash_network,
@@ -48,7 +48,7 @@ class UnrolledMetric(eqx.Module):
     metric: ComponentMetric
     count: int = eqx.field(static=True)
 
-    def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+    def __call__(self, network: eqx.nn.MLP, batch: TrainingBatch) -> Float[Array, " N"]:
         """Return log‖z^K − z*‖² in θ-independent coordinates, or log φ² of the residuals where there are no optima."""
         batch = jax.tree.map(jnp.asarray, batch)
 

@@ -122,7 +122,7 @@ def list_weights(network: eqx.nn.MLP) -> list[Array]:
     return jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
 
 
-class Batch(eqx.Module):
+class TrainingBatch(eqx.Module):
     """Some training instances: the network's inputs, the encoded parameters, and what is known of their optima."""
 
     inputs: Float[Array | np.ndarray, "N d"]
@@ -132,7 +132,7 @@ class Batch(eqx.Module):
 
 
 # From a network and a batch to log eᵢ² of every instance.
-LogErrors: TypeAlias = Callable[[eqx.nn.MLP, Batch], Float[Array, " N"]]
+LogErrors: TypeAlias = Callable[[eqx.nn.MLP, TrainingBatch], Float[Array, " N"]]
 
 
 class TrainingData:
@@ -164,10 +164,10 @@ class TrainingData:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def take_batch(self, index: Int[np.ndarray, " k"]) -> Batch:
+    def take_batch(self, index: Int[np.ndarray, " k"]) -> TrainingBatch:
         """Return some of the instances."""
         target, value = jax.tree.map(lambda a: a[..., index], (self.target, self.value))
-        return Batch(self.inputs[index], self.family.take(self.encoded, index), target, value)
+        return TrainingBatch(self.inputs[index], self.family.take(self.encoded, index), target, value)
 
 
 @eqx.filter_jit
@@ -269,7 +269,7 @@ def log_mean(logs: Float[Array, " N"]) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _compute_logs(errors: LogErrors, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+def _compute_logs(errors: LogErrors, network: eqx.nn.MLP, batch: TrainingBatch) -> Float[Array, " N"]:
     return errors(network, batch)
 
 
@@ -286,7 +286,9 @@ def _make_adam(
     transform = optax.apply_if_finite(chain, max_consecutive_errors=iterations + 1)
 
     @eqx.filter_jit
-    def update(errors: LogErrors, network: eqx.nn.MLP, state: PyTree, batch: Batch) -> tuple[eqx.nn.MLP, PyTree]:
+    def update(
+        errors: LogErrors, network: eqx.nn.MLP, state: PyTree, batch: TrainingBatch
+    ) -> tuple[eqx.nn.MLP, PyTree]:
         gradient = eqx.filter_grad(lambda network: log_mean(errors(network, batch)))(network)
         change, state = transform.update(gradient, state)
         return eqx.apply_updates(network, change), state

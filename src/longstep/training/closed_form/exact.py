@@ -22,7 +22,7 @@ from ...schedules.classical import leja_order
 from ...schedules.lengths import block_lengths
 from ...schedules.schedule import Schedule
 from ..recipe import DEFAULT, Recipe
-from .spectrum import EPS, Gaussian, Spectrum, curved
+from .spectrum import EPS, ErrorSpectrum, Gaussian, curved
 
 
 def one_step(gradients: ArrayLike, errors: ArrayLike) -> float:
@@ -193,7 +193,7 @@ def exact_schedule(
         raise ValueError(f"objective must be 'distance' or 'metric', got {objective!r}")
     if horizon < 1:
         raise ValueError(f"horizon must be at least 1, got {horizon}")
-    spectrum = Spectrum(family)
+    spectrum = ErrorSpectrum(family)
     progress = _Progress(
         spectrum.eigenvalues,
         spectrum.weights(source),

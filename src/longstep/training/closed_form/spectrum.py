@@ -52,7 +52,7 @@ class Gaussian:
         return self.mean.size
 
 
-class Spectrum:
+class ErrorSpectrum:
     """The eigenvalues λ and eigenvectors Q of a quadratic family, and the weights ω of starting errors along them.
 
     Directions without curvature (λ ≤ 1e-12·λmax) carry no weight: no step changes them.

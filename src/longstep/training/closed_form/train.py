@@ -21,7 +21,7 @@ from ..recipe import Recipe
 from ..select import Choice, Comparison
 from ..settings import Settings
 from .exact import exact_schedule, expected_losses, one_step, polynomials
-from .spectrum import Gaussian, Spectrum
+from .spectrum import ErrorSpectrum, Gaussian
 
 
 def closed_form(
@@ -66,7 +66,7 @@ def _quadratic(
         family, source, horizon=settings.horizon, block=settings.lengths, momentum="momentum" in names,
         objective=objective, recipe=recipe,
     )  # fmt: skip
-    spectrum = Spectrum(family)
+    spectrum = ErrorSpectrum(family)
     eigenvalues = spectrum.eigenvalues
     weights = spectrum.weights(source)
     steady = found.steady | {names["step"]: _find_lasting_step(family, weights, *_steps(found, names), power, recipe)}
@@ -101,7 +101,7 @@ def _find_lasting_step(
     2/(L + μ) is best for errors along all eigenvectors alike. Where instances have none along some, as in regression
     with more unknowns than measurements, longer steps are many times faster.
     """
-    spectrum = Spectrum(family)
+    spectrum = ErrorSpectrum(family)
     values = spectrum.eigenvalues
     eps = float(np.finfo(family.dtype).eps)
     (*_, p) = polynomials(values, steps, momentum)
