@@ -143,6 +143,21 @@ def test_docstrings_of_functions_begin_with_a_verb(name):
         assert attribute or not NO_VERB.match(words), f"{function.name}: {words}"
 
 
+# A function does something: these say a state or a place, and its first word may not be one of them.
+NO_DEED = re.compile(
+    r"_*(above|available|checked|curved|eliminated|elapsed|everywhere|few|going|into|joined|judged|largest|lifted|made|"
+    r"many|merged|odd|off|outside|over|padded|part|plain|refined|refusing|relative|shortened|showing|single|some|"
+    r"trained|usable|violated|weighted|whole|widened|within|without)(_|$)"
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_functions_are_no_participles(name):
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
+        if isinstance(node, ast.FunctionDef) and "property" not in " ".join(map(ast.unparse, node.decorator_list)):
+            assert not NO_DEED.match(node.name), f"{node.name} does not say what it does"
+
+
 def test_errors_are_in_one_module():
     """But for those of research and of the command line, which are theirs."""
     names = [name for name in MODULES if name.split(".")[1] not in ("research", "cli")]

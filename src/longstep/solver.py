@@ -18,7 +18,7 @@ from .data.columns import Columns
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.ended import collect_ended, collect_rays, flag_safeguarded, widen_ended
-from .engine.finisher import Finisher, can_finish, first_attempt, learned_patience, learned_proximal
+from .engine.finisher import Finisher, can_finish, choose_first_attempt, recall_patience, recall_proximal
 from .engine.function import Function
 from .engine.history import History
 from .engine.learned import Learned
@@ -36,7 +36,7 @@ from .families.base import Encoded, Family
 from .families.parameter_range import Seen
 from .families.point import Point
 from .families.quadratic_program import QP
-from .saving.fields import checked
+from .saving.fields import make_or_refuse
 from .saving.files import Parts, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 from .streaming.sources import SourceLike
@@ -144,9 +144,9 @@ class Solver:
         self.ladder: LadderUse = ladder
         if finish is None:
             finish = learned and can_finish(family)
-        self.finish = first_attempt(family, finish, self.record)
-        self.patience = learned_patience(self.record) if finish is True else None
-        self.proximal = learned_proximal(self.record)
+        self.finish = choose_first_attempt(family, finish, self.record)
+        self.patience = recall_patience(self.record) if finish is True else None
+        self.proximal = recall_proximal(self.record)
         self._finisher = None
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(
@@ -167,7 +167,7 @@ class Solver:
         self._take = functools.partial(kind.take, self.family)
         self._select = functools.partial(kind.select, self.family)
         self._count = functools.partial(kind.count, self.family)
-        self._single = functools.partial(kind.single, self.family)
+        self._single = functools.partial(kind.batch_one, self.family)
 
     def solve(
         self,
@@ -202,7 +202,7 @@ class Solver:
         given = _Given(*(self._take(each, 0) for each in (encoded, self._encode_exactly(encoded, single))))
         start = self._read_start(warm_start, ())
         ended = self._solve(given, start, limits, budget, clock, self._leaves)
-        return make_solution(ended, clock.elapsed(), self.family.layout, single)
+        return make_solution(ended, clock.measure_elapsed(), self.family.layout, single)
 
     def solve_batch(
         self,
@@ -238,7 +238,7 @@ class Solver:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         start = self._read_start(warm_start, (count,))
 
-        def piece(index: int, width: int) -> Ended:
+        def solve_piece(index: int, width: int) -> Ended:
             # Padding with the last instance keeps the number of compiled shapes small.
             padded = np.minimum(np.arange(index, index + width), count - 1)
             some = self._select(parameters, padded)
@@ -251,9 +251,9 @@ class Solver:
             return self._solve(given, part, limits, budget, clock, self._everywhere)
 
         pieces = batching.divide(count, chunk)
-        parts = batching.run(piece, pieces)
+        parts = batching.run(solve_piece, pieces)
         kept = [min(width, count - index) for index, width in pieces]
-        return make_solution(join_pieces(parts, kept), clock.elapsed(), self.family.layout, parameters)
+        return make_solution(join_pieces(parts, kept), clock.measure_elapsed(), self.family.layout, parameters)
 
     def map(
         self,
@@ -363,7 +363,7 @@ class Solver:
             raise ValueError("the batch is empty")
         start = self._read_start(warm_start, (instances,))
 
-        def piece(index: int, width: int) -> History:
+        def run_piece(index: int, width: int) -> History:
             padded = np.minimum(np.arange(index, index + width), instances - 1)
             part = map_given(lambda point: point.map(lambda a: a[..., padded]), start)
             found = self._run_piece(self._select(parameters, padded), width, count, part)
@@ -373,7 +373,7 @@ class Solver:
         largest = batching.choose_narrow(instances)
         if self.plan.on_host:
             largest = 1
-        parts = batching.run(piece, batching.divide(instances, largest))
+        parts = batching.run(run_piece, batching.divide(instances, largest))
         return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
     def _run_piece(self, parameters: Any, instances: int, count: int, start: Point | None) -> History:
@@ -450,7 +450,7 @@ class Solver:
         """Read a solver that `save` wrote. A family made of Python functions must be passed again."""
         path = Path(path)
         parts = load_parts(path, family)
-        return checked(path, "the solver", lambda: _make_of_parts(parts))
+        return make_or_refuse(path, "the solver", lambda: _make_of_parts(parts))
 
     @override
     def __reduce__(self) -> "tuple[Callable[[Parts], Solver], tuple[Parts]]":
@@ -503,7 +503,7 @@ class Solver:
 
     @functools.cached_property
     def _everywhere(self) -> tuple:
-        return batching.everywhere(self._leaves)
+        return batching.share_everywhere(self._leaves)
 
     @functools.cached_property
     def _predict(self) -> Callable[[Any], Point | None]:
@@ -572,13 +572,13 @@ class Solver:
         if np.isin(ended["status"], INFEASIBLE).any():
             ended |= collect_rays(ended["status"], jitted.extract_rays(self._key, leaves, encoded, progress))
         if self.seen is not None:
-            ended["outside"] = self.seen.outside(encoded)
+            ended["outside"] = self.seen.find_outside(encoded)
         if self.finish is not None and not budget.fixed:
             # Whether the finish was tried or not.
             ended = widen_ended(ended)
         if exact is None:
             return ended
-        return exact.into(ended)
+        return exact.put_into(ended)
 
 
 class _Given(NamedTuple):
@@ -619,7 +619,7 @@ def _make_of_parts(parts: Parts) -> Solver:
     solver.seen = parts.seen
     solver.start = parts.start
     solver.patience = parts.patience
-    solver.proximal = learned_proximal(parts.record)
+    solver.proximal = recall_proximal(parts.record)
     return solver
 
 

@@ -4,7 +4,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 
-def shortened(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
+def shorten_number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
     """Return a positive number with so many digits.
 
     Twelve digits first: neither 1e-3 nor a power of ten out of `logspace` is meant to be a little more.
@@ -12,15 +12,15 @@ def shortened(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Dec
     return Decimal(f"{value:.12e}").normalize(Context(prec=digits, rounding=rounding))
 
 
-def above(value: float) -> str:
+def round_up(value: float) -> str:
     """Three digits, rounded up: a certificate promises less than it could, never more.
 
-    >>> above(0.01234), above(1.2341e-7)
+    >>> round_up(0.01234), round_up(1.2341e-7)
     ('0.0124', '1.24e-7')
     """
-    short = shortened(value, 3, ROUND_CEILING)
+    short = shorten_number(value, 3, ROUND_CEILING)
     if not Decimal("1e-3") <= short < Decimal("1e6"):
-        return _scientific(f"{short.normalize():e}")
+        return _trim_exponent(f"{short.normalize():e}")
     return f"{short:f}"
 
 
@@ -33,7 +33,7 @@ def error_text(value: float, digits: int = 2, rounding: str = ROUND_HALF_EVEN) -
     """1.2e-3, always with so many digits; zero as 0."""
     if not math.isfinite(value) or value == 0:
         return "∞" if value == math.inf else f"{value:g}"
-    return _scientific(f"{shortened(value, digits, rounding):.{digits - 1}e}")
+    return _trim_exponent(f"{shorten_number(value, digits, rounding):.{digits - 1}e}")
 
 
 def tolerance_text(value: float) -> str:
@@ -66,7 +66,7 @@ def seconds_text(value: float | None) -> str:
     return f"{value:.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
 
 
-def duration(value: float) -> str:
+def describe_duration(value: float) -> str:
     """Return about how long so many seconds are, in words."""
     if value < 90:
         return f"about {value:.0f} s"
@@ -75,7 +75,7 @@ def duration(value: float) -> str:
     return f"about {value / 3600:.0f} hours"
 
 
-def in_words(count: float) -> str:
+def describe_bytes(count: float) -> str:
     """Bytes with a unit."""
     for unit, bytes_of in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= bytes_of:
@@ -99,7 +99,7 @@ def ratio_text(pair: tuple[int, int]) -> str:
     return f"{pair[0]}/{pair[1]}"
 
 
-def _scientific(text: str) -> str:
+def _trim_exponent(text: str) -> str:
     """Without a plus and zeros in the exponent."""
     mantissa, exponent = text.split("e")
     return f"{mantissa}e{int(exponent)}"

@@ -49,7 +49,7 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
     def weighs_alike(self, family: ConstrainedT) -> bool:
         """Return whether all rows have the same weight, whatever θ is."""
 
-    def weighted(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
+    def weigh_rows(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
         """Weights by kind of row, times the metric where there is one."""
         metric = find_metric(theta)
         if metric is None:

@@ -17,7 +17,7 @@ from ..families.smooth import Differentiable, Quadratic
 from ..schedules.domain import Domain, Interval, Positive
 from ..schedules.schedule import Schedule
 from ..training.closed_form.exact import worst_case_rates
-from ..training.closed_form.spectrum import ErrorSpectrum, curved
+from ..training.closed_form.spectrum import ErrorSpectrum, find_curved
 from .gradient_steps import is_gradient_schedule, read_step, read_steps
 
 # Points per degree of the polynomial, for the maximum over an interval.
@@ -37,7 +37,7 @@ def worst_case_rate(family: Quadratic, schedule: Schedule, steps: int) -> Float[
     array([1.  , 0.75, 0.45])
     """
     values = ErrorSpectrum(family).eigenvalues
-    return _compute_rates(values[curved(values)], schedule, steps)
+    return _compute_rates(values[find_curved(values)], schedule, steps)
 
 
 def guarded_rate(
@@ -49,7 +49,7 @@ def guarded_rate(
     instance can take: every block that it does not spend on safe steps may end well, or be undone.
     """
     values = ErrorSpectrum(family).eigenvalues
-    course = _Courses(values[curved(values)], schedule, steps, rule, safe)
+    course = _Courses(values[find_curved(values)], schedule, steps, rule, safe)
     course.follow(0, 0, 0, False, np.ones_like(course.values), np.ones_like(course.values))
     return course.worst
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from ..linalg.matrix import two_norm
-from .base import Cone, checked_orders
+from .base import Cone, check_orders
 
 
 class SecondOrder(Cone[tuple[int, ...]]):
@@ -22,7 +22,7 @@ class SecondOrder(Cone[tuple[int, ...]]):
     always_kept: ClassVar[bool] = True
     c_part: ClassVar[str | None] = "cones.c"
 
-    checked = staticmethod(checked_orders)
+    check_sizes = staticmethod(check_orders)
 
     @property
     @override

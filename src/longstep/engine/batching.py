@@ -9,7 +9,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from .._util.memory import available
+from .._util.memory import measure_available
 
 SolvedT = TypeVar("SolvedT")
 TreeT = TypeVar("TreeT")
@@ -61,7 +61,7 @@ def choose_narrow(count: int) -> int:
 
 def count_fitting(size: float) -> int:
     """Return how many instances fit into half the memory of a device, each of which takes so many bytes."""
-    return int(0.5 * available() / max(size, 1))
+    return int(0.5 * measure_available() / max(size, 1))
 
 
 def divide(count: int, largest: int) -> list[tuple[int, int]]:
@@ -126,7 +126,7 @@ def spread(arrays: TreeT, axis: int) -> TreeT:
     return jax.tree.map(put, arrays)
 
 
-def everywhere(arrays: TreeT) -> TreeT:
+def share_everywhere(arrays: TreeT) -> TreeT:
     """Arrays that all instances share, on every device."""
     devices = jax.devices()
     if len(devices) == 1:

@@ -42,11 +42,11 @@ class Clock:
         if self.limit is not None and self.deadline == math.inf:
             self.deadline = time.perf_counter() + self.limit
 
-    def elapsed(self) -> float:
+    def measure_elapsed(self) -> float:
         """Seconds since the clock was made."""
         return time.perf_counter() - self.begin
 
-    def over(self) -> bool:
+    def has_passed(self) -> bool:
         """Return whether the limit has passed."""
         return time.perf_counter() >= self.deadline
 

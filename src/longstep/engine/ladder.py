@@ -116,11 +116,11 @@ def _choose_by_place(place: Int[Array, "*N"], make: Callable[[Number], TreeT], b
     if place.ndim == 0:
         return make(place)
 
-    def one(k: Number, found: TreeT) -> TreeT:
+    def choose_here(k: Number, found: TreeT) -> TreeT:
         here: Bool[Array, " N"] = place == k
         return jax.lax.cond(jnp.any(here), lambda: choose(here, make(k), found), lambda: found)
 
     low = jnp.min(place)
     high = jnp.max(place)
     # Mostly all stand on one: then nothing is chosen.
-    return jax.lax.cond(low == high, lambda: make(low), lambda: jax.lax.fori_loop(low, high + 1, one, blank))
+    return jax.lax.cond(low == high, lambda: make(low), lambda: jax.lax.fori_loop(low, high + 1, choose_here, blank))

@@ -62,7 +62,7 @@ class Rungs:
     last: int
     second: int | None
 
-    def without(self, bad: np.ndarray) -> "Rungs | None":
+    def drop_bad(self, bad: np.ndarray) -> "Rungs | None":
         """Return the rungs on both sides of the steady state's up to the first bad one; likewise of the fallback's."""
         parts = []
         start = 0

@@ -112,7 +112,7 @@ def walk(
             exact = found
             attempt = attempts.next(k)
             continue
-        if k >= max_iter or clock.over():
+        if k >= max_iter or clock.has_passed():
             break
         k = min(k + chunk, max_iter, attempt)
         progress = jitted.advance(key, leaves, encoded, progress, limits, first, k)

@@ -121,7 +121,7 @@ def list_tolerances(family: Family) -> tuple[float, ...]:
     return _SPARSE_TOLERANCES if family.sparse else TOLERANCES
 
 
-def most_steps(family: Family) -> int:
+def limit_steps(family: Family) -> int:
     """Return how many steps methods are given: where one takes long, as many as the osqp package as it comes."""
     return _USUAL_STEPS if family.sparse else MOST_STEPS
 
@@ -133,7 +133,7 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     than all else. The package is run as it comes.
     """
     (name, kept), *others = methods.items()
-    limit = most_steps(kept.family)
+    limit = limit_steps(kept.family)
     tolerances = list_tolerances(kept.family)
     rows = [solver_cost(name, kept, parameters, eps, most=limit, timed=True) for eps in tolerances]
     most = limit
@@ -323,13 +323,13 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
         return 0
     family = candidates[0].family
     tolerances = list_tolerances(family)
-    most = {eps: most_steps(family) for eps in tolerances}
+    most = {eps: limit_steps(family) for eps in tolerances}
     costs: dict[int, list[Cost]] = {}
     for number, solver in enumerate(candidates):
         found: list[Cost] = []
         for eps in tolerances:
             found.append(solver_cost("", solver, parameters, eps, most=most[eps]))
-            if most[eps] < most_steps(family) and found[-1].unsolved:
+            if most[eps] < limit_steps(family) and found[-1].unsolved:
                 # Another has solved all of them in half the time.
                 break
         else:

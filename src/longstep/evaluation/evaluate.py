@@ -196,7 +196,7 @@ def evaluate(
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
     count = len(split)
-    trained = trained_instances(method, split)
+    trained = find_trained(method, split)
     if trained and split.name not in ("train", "selection"):
         warnings.warn(
             f"{len(trained)} of the {count} instances of {split.name!r} were used in training (the first is number "
@@ -248,7 +248,7 @@ def evaluate(
     )
 
 
-def trained_instances(method: Method, split: Split) -> list[int]:
+def find_trained(method: Method, split: Split) -> list[int]:
     """Return the numbers of the instances of a split that the method was trained on.
 
     Independent draws may coincide, of rounded numbers say: where the split is known to be independent, coincidences

@@ -50,7 +50,7 @@ class AugmentedForm:
     def room(self) -> int:
         """How many numbers a solve works with: the system's, and those of the rows below a panel."""
         panels = self.panels
-        return self.augmented.order + max(panels.lanes, *(shape.padded(panels.lanes) for shape in panels.shapes))
+        return self.augmented.order + max(panels.lanes, *(shape.pad(panels.lanes) for shape in panels.shapes))
 
     def factorize(self, problem: ExportedProblem) -> list[Factors]:
         """Return the distinct factors of a problem."""

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from ..families.elimination import small_ridge, solutions
+from ..families.elimination import choose_ridge, solutions
 from .bases import Basis, make_row_bases, make_sparse_bases, trim
 from .factors import factorize_blocks
 from .ordering import LANES, choose_method, order_columns
@@ -185,7 +185,7 @@ def condense(problem: FullProgram) -> Condensation:
     C = A[others]
     N, Y = solutions(E)
     apart = None if N.shape[1] + len(E) == len(P) else np.eye(len(E)) - E @ Y
-    definite = small_ridge(N.T @ P @ N, C @ N) == 0
+    definite = choose_ridge(N.T @ P @ N, C @ N) == 0
     order = np.arange(len(E))
     normal = None
     if apart is None and len(E):

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 
 from ..engine.finish import ACCURACY, OUTER, corrections, finish_tables
 from ..engine.finisher import Patience
-from ..engine.pivoting import DEPENDENT, choose_rounding, most_changes
+from ..engine.pivoting import DEPENDENT, choose_rounding, limit_changes
 from . import emit
 from .condensation import Condensation
 from .linear import Linear
@@ -134,7 +134,7 @@ def _write_finish(problem: ExportedProblem, c: Condensation, precision: str) -> 
     sizes = {
         "SLOTS": c.slots,
         "PANEL": 4,
-        "MOST_CHANGES": most_changes(c.slots),
+        "MOST_CHANGES": limit_changes(c.slots),
         "FINISH_AFTER": problem.finish,
         "PATIENCE": patience.steps,
         "FINISH_BY_SETS": 1,

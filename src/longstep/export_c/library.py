@@ -166,7 +166,7 @@ class Slot:
         chunk = max(self.settings.check_every, 20)
         left = self.settings.max_iter
         status = calls.longstep_begin(self.work, self.settings, self._parameter_at, start)
-        while status == Status.RUNNING and left > 0 and not clock.over():
+        while status == Status.RUNNING and left > 0 and not clock.has_passed():
             status = calls.longstep_advance(self.work, self.settings, chunk)
             left -= chunk
         calls.longstep_finish(self.work, self.settings, self.ended)

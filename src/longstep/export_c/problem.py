@@ -22,7 +22,7 @@ from ..engine.rungs import LadderUse
 from ..engine.start import LearnedStart
 from ..families.base import Family
 from ..families.conic import Conic
-from ..families.elimination import eliminated
+from ..families.elimination import eliminate_equalities
 from ..families.names import Layout
 from ..families.parameter_range import Seen
 from ..families.quadratic_program import QP
@@ -310,7 +310,7 @@ def _extract_qp(solver: Generated, family: QP, working: QP | None = None) -> Exp
 
 def _extract_condensed(solver: Generated, family: QP) -> ExportedProblem:
     """Return the program in all its unknowns and rows, for checks, with the coordinates that steps are taken in."""
-    whole = _extract_qp(solver, family, eliminated(family))
+    whole = _extract_qp(solver, family, eliminate_equalities(family))
     made = condense(whole)
     # Steps in less precision than the finish are for batches.
     after = solver.finish if can_finish(family) else None

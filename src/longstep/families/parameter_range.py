@@ -61,7 +61,7 @@ class Seen:
             width = np.where(self.high == self.low, 0.0, self.high - self.low)
         return 1e-6 * (width + np.abs(np.where(np.isfinite(self.low), self.low, 0.0))) + 1e-12
 
-    def outside(self, encoded: Encoded) -> Bool[np.ndarray, "*N"]:
+    def find_outside(self, encoded: Encoded) -> Bool[np.ndarray, "*N"]:
         """Return which of the encoded parameters lie outside."""
         x = _stack_rows(encoded)
         column = (slice(None),) + (None,) * (x.ndim - 1)

@@ -20,7 +20,7 @@ def search_constant(learner: Learner, report: ReportLoss) -> LearnedPart:
     """Search for the best constant, over at least as many steps as the schedule has."""
     s = learner.settings
     begin = perf_counter()
-    few = learner.few()
+    few = learner.choose_few()
     program = learner.usual.select_instances(few)
     blocks = max(-(-s.horizon // s.block) + 1, -(-learner.recipe.settled // s.block))
     search = Search(

@@ -28,7 +28,7 @@ class Journal:
         self.seconds_before = sum(part.seconds for part in self.waiting)
 
     @contextlib.contextmanager
-    def showing(self, parts: int) -> Iterator[None]:
+    def show_progress(self, parts: int) -> Iterator[None]:
         """Show progress over this number of parts."""
         with Bar("training", parts, self.progress) as self.advance:
             yield
@@ -43,7 +43,7 @@ class Journal:
         if self.callback is not None:
             self.callback({"part": part, "loss": value, "seconds": perf_counter() - self.begin})
 
-    def part(self, kind: str, text: str, learn: Callable[[ReportLoss], LearnedPart]) -> LearnedPart:
+    def learn_part(self, kind: str, text: str, learn: Callable[[ReportLoss], LearnedPart]) -> LearnedPart:
         """Return the next part, which is of this kind."""
         if self.waiting:
             part = self.waiting.pop(0)

@@ -88,11 +88,11 @@ class Learner:
         """Return the log error below which constants, metrics and what is kept are judged no further."""
         return self.usual.floor(self.start(), self.recipe.judged_depth)
 
-    def few(self) -> np.ndarray:
+    def choose_few(self) -> np.ndarray:
         """Return the instances on which constants are compared."""
-        return self.some(self.recipe.searched)
+        return self.spread_instances(self.recipe.searched)
 
-    def some(self, most: int) -> np.ndarray:
+    def spread_instances(self, most: int) -> np.ndarray:
         """Return so many instances at most, spread over all of them, which may be in the order of time."""
         size = self.usual.size
         return np.linspace(0, size - 1, min(size, most)).astype(int)

@@ -34,7 +34,7 @@ def learn_metric(learner: Learner, constant: LearnedPart, report: ReportLoss) ->
     """
     declared = learner.declared
     assert declared is not None
-    columns = learner.some(learner.recipe.metric_few)
+    columns = learner.spread_instances(learner.recipe.metric_few)
     if learner.recipe.metric_by_half and columns.size >= 4:
         return _learn_by_half(learner, constant, declared, columns, report)
     return _learn_on_all(learner, constant, declared, columns, report)
@@ -178,11 +178,11 @@ class _Fit:
         arrays = {name: jnp.asarray(value) for name, value in theta.items()}
         shares = jnp.asarray(counted / counted.sum(), self.learner.task.family.dtype)
         how = self.count, self.every, self.learner.recipe.metric_again
-        return _weighted(self.packed.key, *how, self.loss, self.packed.leaves, arrays, shares, self.states)
+        return _weigh_loss(self.packed.key, *how, self.loss, self.packed.leaves, arrays, shares, self.states)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _weighted(
+def _weigh_loss(
     key: Key[Task],
     count: int,
     every: int,
@@ -208,17 +208,17 @@ def _weighted(
         plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)
         step = Problem(algorithm, family, plan, task.instance).stepper(0)
 
-        def part(state: State, length: int) -> State:
+        def run_part(state: State, length: int) -> State:
             return jax.lax.scan(lambda s, _: (step(s), None), state, None, length=length)[0]
 
-        def whole(state: State, _: None) -> tuple[State, Errors]:
-            state = part(state, every)
+        def run_stretch(state: State, _: None) -> tuple[State, Errors]:
+            state = run_part(state, every)
             return state, task.errors(state)
 
-        kept = jax.checkpoint(whole) if again else whole
+        kept = jax.checkpoint(run_stretch) if again else run_stretch
         after, errors = jax.lax.scan(kept, state, None, length=count // every)
         if count % every:
-            last = task.errors(part(after, count % every))
+            last = task.errors(run_part(after, count % every))
             errors = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), errors, last)
         # Which rows bind is learned in the schedule; penalties of rows are for residuals all the same.
         value = max(loss.metric, loss.identification) * jnp.mean(average_logs(errors.metric, loss.tail or 0.0, shares))

@@ -47,7 +47,7 @@ class Program:
         self.vectors: Values = {}
         self.chunk = self.size
         self._whole = Packed(task)
-        self._parts = [self._part(piece) for piece in self.pieces()]
+        self._parts = [self._pack_piece(piece) for piece in self.pieces()]
         if memory_limit is not None:
             self._fit(memory_limit)
 
@@ -138,7 +138,7 @@ class Program:
     def _stressed(self) -> bool:
         return bool(self.loss.stress) and self.size > 1
 
-    def _part(self, piece: slice) -> "Packed":
+    def _pack_piece(self, piece: slice) -> "Packed":
         """Return some instances, twice where there is a stress test."""
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
@@ -161,7 +161,7 @@ class Program:
                     f"limit of {limit / 2**20:.0f} MiB. Raise memory_limit or make the block shorter"
                 )
             self.chunk = max(1, min(self.chunk - 1, int(self.recipe.memory_margin * self.chunk * limit / need)))
-            self._parts = [self._part(piece) for piece in self.pieces()]
+            self._parts = [self._pack_piece(piece) for piece in self.pieces()]
 
 
 class Packed:
@@ -346,7 +346,7 @@ def _factorize(key: Key[Task], digits: float, leaves: tuple, theta: Theta) -> Li
     if factors is None:
         return None
     epsilon = float(jnp.finfo(task.family.dtype).eps)
-    factors = factors.refined(epsilon**digits, task.algorithm.solve_tolerance(epsilon))
+    factors = factors.refine(epsilon**digits, task.algorithm.solve_tolerance(epsilon))
     return jax.tree.map(lambda a: a[None], factors)
 
 

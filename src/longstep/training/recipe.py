@@ -225,7 +225,7 @@ class Recipe:
         kinds = get_type_hints(Recipe, include_extras=True)
         for field in fields(self):
             try:
-                object.__setattr__(self, field.name, _checked(kinds[field.name], getattr(self, field.name)))
+                object.__setattr__(self, field.name, _check_value(kinds[field.name], getattr(self, field.name)))
             except ValueError as error:
                 raise ValueError(f"Recipe: {field.name} {error}") from None
         if self.exact_steps[0] >= self.exact_steps[1] or self.single_steps[0] >= self.single_steps[1]:
@@ -246,7 +246,7 @@ class Recipe:
         return Recipe(**document)
 
 
-def _checked(kind: Any, value: Any) -> Any:
+def _check_value(kind: Any, value: Any) -> Any:
     """Return the value as its kind has it."""
     if kind is bool:
         if not isinstance(value, bool):
@@ -256,12 +256,12 @@ def _checked(kind: Any, value: Any) -> Any:
         return get_args(kind)[1].check(value)
     options = get_args(kind)
     if get_origin(kind) is not tuple:
-        return None if value is None else _checked(options[0], value)
+        return None if value is None else _check_value(options[0], value)
     if not isinstance(value, tuple | list):
         raise ValueError(f"must be several numbers, got {value!r}")
     if options[-1] is not Ellipsis and len(value) != len(options):
         raise ValueError(f"must be {len(options)} numbers, got {value!r}")
-    return tuple(_checked(options[0], entry) for entry in value)
+    return tuple(_check_value(options[0], entry) for entry in value)
 
 
 DEFAULT = Recipe()

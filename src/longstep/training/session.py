@@ -40,11 +40,11 @@ class Session:
         learner = self.learner
         journal = self.journal
         since = perf_counter()
-        with one_blas_thread(), journal.showing(2):
-            constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
+        with one_blas_thread(), journal.show_progress(2):
+            constant = journal.learn_part("constant", "best constant", lambda report: search_constant(learner, report))
             metric = None
             if learner.settings.metric and learner.has_metric:
-                metric = journal.part("metric", "metric", lambda report: learn_metric(learner, constant, report))
+                metric = journal.learn_part("metric", "metric", lambda report: learn_metric(learner, constant, report))
                 learner.use_metric(metric.theta)
         self.begun = constant, metric
         self.seconds += perf_counter() - since
@@ -66,7 +66,7 @@ class Session:
         since = perf_counter()
         settings = learner.settings
         trials = self._begin_trials()
-        with one_blas_thread(), journal.showing(len(settings.lengths) + 1):
+        with one_blas_thread(), journal.show_progress(len(settings.lengths) + 1):
             walk = self._learn_steps(constant, metric, trials)
             journal.say("comparing with the best constant")
             choice = select(walk, warm=instances.start is not None)
@@ -116,7 +116,7 @@ class Session:
             trials.add(0, learner.usual.extract(states))
         for number, length in enumerate(s.lengths):
             learn = functools.partial(learn_block, learner, length, states, held, blocks)
-            blocks.append(journal.part("block", f"block {number + 1} of {len(s.lengths)}", learn))
+            blocks.append(journal.learn_part("block", f"block {number + 1} of {len(s.lengths)}", learn))
             states, errors = learner.advance(blocks[-1].theta, states)
             if trials is not None:
                 trials.add(sum(map(len, blocks)), learner.usual.extract(states))
@@ -124,7 +124,7 @@ class Session:
                 break
             if trials is not None and not trials.is_falling():
                 break
-        steady = journal.part("steady", "steady state", functools.partial(learn_steady, learner, states, held))
+        steady = journal.learn_part("steady", "steady state", functools.partial(learn_steady, learner, states, held))
         return Walk(learner, constant, blocks, steady, metric)
 
     def _begin_trials(self) -> Trials | None:

@@ -44,7 +44,7 @@ def list_neighbours(learner: Learner, candidates: list[dict[str, float]]) -> lis
 def choose_lasting(learner: Learner, states: State, candidates: list[dict[str, float]]) -> dict[str, float]:
     """Return the candidate with the lowest errors after many blocks from these states on: one block is too short to see
     a rate. Where several are as good as is asked for by then, that which is best on the way."""
-    few = learner.few()
+    few = learner.choose_few()
     program = learner.usual.select_instances(few)
     begun = take_columns(states, few)
     blocks = learner.recipe.lasting

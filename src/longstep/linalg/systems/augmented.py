@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._util.memory import available
+from ..._util.memory import measure_available
 from .. import host
 
 try:
@@ -146,7 +146,7 @@ class Augmented:
 
     @functools.cached_property
     def _most(self) -> int:
-        return max(_KEPT, int(_MEMORY * available() / self.bytes_of_factor))
+        return max(_KEPT, int(_MEMORY * measure_available() / self.bytes_of_factor))
 
 
 class _Products(NamedTuple):

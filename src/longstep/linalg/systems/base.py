@@ -94,7 +94,7 @@ class LinearSystem(Factored):
         """Return how far solutions are from exact ones, where that is known to matter; else 0."""
         return jnp.zeros(())
 
-    def refined(self, error: float, tolerance: float) -> Self:
+    def refine(self, error: float, tolerance: float) -> Self:
         """Return the system with as many refinements as bring this error to the tolerance."""
         return self
 

@@ -31,7 +31,7 @@ from ...families.composite import Composite
 from ...families.conic import Conic
 from ...families.point import Point
 from ...families.quadratic_program import QP
-from ...families.reading import is_named, plain
+from ...families.reading import convert_lists, is_named
 from ...families.smooth import Quadratic
 from ...solver import Solver
 from ...training.instances import training_split
@@ -57,7 +57,7 @@ def make_features(family: Family, parameters: PyTree) -> Float[np.ndarray, "N d"
     if isinstance(inner, QP | Conic | Quadratic) and is_named(parameters):
         leaves = list(inner.data(parameters).values())
     else:
-        leaves = jax.tree.leaves(plain(parameters))
+        leaves = jax.tree.leaves(convert_lists(parameters))
     if not (count := family.count(parameters)):
         raise ValueError("the batch is empty")
     return np.concatenate([np.asarray(a, np.float64).reshape(count, -1) for a in leaves], axis=1)
@@ -174,13 +174,13 @@ class TrainingData:
 def _convert_optima(algorithm: Algorithm, family: Family, encoded: PyTree, optimum: Point) -> Float[Array, "N k"]:
     """Return the optima in the coordinates in which distances are measured."""
 
-    def one(i: Array) -> Array:
+    def convert_one(i: Array) -> Array:
         instance = family.decode(family.take(encoded, i))
         start = jax.tree.map(lambda a: a[..., i], optimum)
         return algorithm.coordinates(family, instance, algorithm.init(family, instance, start))
 
     # One by one: batched eigendecompositions of independent data can block each other on CPUs (JAX before 0.11.2).
-    return jax.lax.map(one, jnp.arange(optimum.x.shape[1]))
+    return jax.lax.map(convert_one, jnp.arange(optimum.x.shape[1]))
 
 
 def split_pieces(count: int, width: int) -> Iterator[tuple[Int[np.ndarray, " w"], int]]:

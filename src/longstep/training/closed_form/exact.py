@@ -22,7 +22,7 @@ from ...schedules.classical import leja_order
 from ...schedules.lengths import block_lengths
 from ...schedules.schedule import Schedule
 from ..recipe import DEFAULT, Recipe
-from .spectrum import EPS, ErrorSpectrum, Gaussian, curved
+from .spectrum import EPS, ErrorSpectrum, Gaussian, find_curved
 
 
 def one_step(gradients: ArrayLike, errors: ArrayLike) -> float:
@@ -108,7 +108,7 @@ def block_steps(
     Returns all steps and the weights after each block, ω Π(1 − tλ)² and the share of rounding errors of relative
     size `eps`. It ends early where these outweigh the rest, and takes a block in two halves where they spoil it.
     """
-    runs = list(_Progress(eigenvalues, weights, _without_momentum, power, eps).blocks(blocks))
+    runs = list(_Progress(eigenvalues, weights, _propose_without_momentum, power, eps).blocks(blocks))
     return np.concatenate([np.zeros(0), *(run.steps for run in runs)]), [run.weights for run in runs]
 
 
@@ -197,7 +197,7 @@ def exact_schedule(
     progress = _Progress(
         spectrum.eigenvalues,
         spectrum.weights(source),
-        momentum_schedule if momentum else functools.partial(_without_momentum, ordered=recipe.ordered),
+        momentum_schedule if momentum else functools.partial(_propose_without_momentum, ordered=recipe.ordered),
         1 if objective == "distance" else 2,
         float(np.finfo(family.dtype).eps),
     )
@@ -226,7 +226,7 @@ class _Run(NamedTuple):
 _Proposal: TypeAlias = Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
 
 
-def _without_momentum(
+def _propose_without_momentum(
     eigenvalues: np.ndarray, weights: np.ndarray, count: int, power: int, ordered: int = DEFAULT.ordered
 ) -> tuple[np.ndarray, np.ndarray]:
     steps = polynomial_steps(eigenvalues, weights, count, power, ordered=ordered)
@@ -238,7 +238,7 @@ class _Progress:
 
     def __init__(self, eigenvalues: np.ndarray, weights: np.ndarray, propose: _Proposal, power: int, eps: float):
         self.values = np.asarray(eigenvalues, np.float64)
-        self.weights = np.where(curved(self.values), weights, 0.0)
+        self.weights = np.where(find_curved(self.values), weights, 0.0)
         self.propose = propose
         self.power = power
         self.eps = eps
@@ -334,7 +334,7 @@ def _find_support(
         raise ValueError("eigenvalues must be finite, weights finite and nonnegative")
     if count < 1 or power < 1:
         raise ValueError(f"count and power must be at least 1, got {count} and {power}")
-    kept = curved(values) & (weights > 0)
+    kept = find_curved(values) & (weights > 0)
     return values[kept], weights[kept] / np.max(weights[kept], initial=np.finfo(np.float64).tiny)
 
 

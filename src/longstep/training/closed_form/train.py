@@ -44,7 +44,7 @@ def closed_form(
         return _quadratic(family, algorithm, names, data, start, settings)
     single = set(settings.lengths) == {1} and loss.distance and "momentum" not in names
     if isinstance(family, Differentiable) and single and isinstance(data, Split):
-        return _single_steps(family, algorithm, data, start, settings)
+        return _learn_single_steps(family, algorithm, data, start, settings)
     return None
 
 
@@ -152,7 +152,7 @@ def _errors(family: Quadratic, algorithm: Algorithm, split: Split, start: Start,
     return np.asarray(begin - found.optimum.x, np.float64).T
 
 
-def _single_steps(
+def _learn_single_steps(
     family: Differentiable, algorithm: Algorithm, split: Split, start: Start, settings: Settings
 ) -> Choice:
     """Return the published one-step rule, step after step: t = Σ g'(z − z*)/Σ‖g‖²."""
