@@ -61,7 +61,7 @@ class Solver:
     schedule. `"late"` has the fallback alone, and moves only after 1000 steps: so it is by default where penalties were
     learned. Defaults have it from the start, schedules that were given as such not at all.
 
-    The `finish` is for quadratic programs of up to 1000 unknowns and 1000 rows: after so many steps, and again after
+    The `finish` is for quadratic programs of up to 1000 unknowns and 1000 rows: after `finish` steps, and again after
     twice, four times … as many, the active set of every instance that has not ended is taken from its multipliers,
     mended row by row until it is the optimal one, and solved for exactly. Such a point counts only if its residuals
     and gap are below 1e-9; otherwise the steps go on as if nothing had been tried. A warm start's set is tried before
@@ -348,7 +348,7 @@ class Solver:
         return Function(self.family, solve)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
-        """Residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).
+        """Return residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).
 
         Column k is of the point that `solve(…, steps=k)` returns; column 0 is the start. They are measured in float64,
         in other precisions from the points themselves. The objective is the family's own, without the sign and the
@@ -405,7 +405,8 @@ class Solver:
         return Finisher(self._working, proximal)
 
     def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
+        """Return the wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each
+        instance."""
         self.solve_batch(parameters, steps=count)  # compiles
         instances = self._count(parameters)
         return np.full(instances, self.solve_batch(parameters, steps=count).time / instances)
@@ -413,7 +414,7 @@ class Solver:
     def compile(
         self, backend: Literal["c"] = "c", *, precision: Literal["double", "float"] = "double", method: str = "auto"
     ) -> "CompiledSolver | Solver":
-        """This solver as C, built with the machine's compiler and kept in the cache; see `longstep.export_c`.
+        """Make C of this solver, built with the machine's compiler and kept in the cache; see `longstep.export_c`.
 
         For one instance at a time it is many times faster. Without a compiler: a warning, and this solver itself.
         """

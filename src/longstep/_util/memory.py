@@ -10,7 +10,8 @@ from .text import describe_bytes
 
 
 def measure_available() -> int:
-    """Bytes that are free now: the accelerator's where there is one, else the machine's or its container's."""
+    """Return the bytes that are free now: those of the accelerator where there is one, else of the machine or its
+    container."""
     device = jax.devices()[0]
     if device.platform != "cpu" and (stats := device.memory_stats()) and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
@@ -44,7 +45,7 @@ def _measure_container() -> list[int]:
 
 
 def measure_usable() -> float:
-    """Bytes that work may take: nine tenths of what is free."""
+    """Return the bytes that work may take: nine tenths of what is free."""
     return 0.9 * measure_available()
 
 

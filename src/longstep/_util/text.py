@@ -5,7 +5,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decima
 
 
 def shorten_number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
-    """Return a positive number with so many digits.
+    """Return a positive number with `digits` digits.
 
     Twelve digits first: neither 1e-3 nor a power of ten out of `logspace` is meant to be a little more.
     """
@@ -13,7 +13,7 @@ def shorten_number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -
 
 
 def round_up(value: float) -> str:
-    """Three digits, rounded up: a certificate promises less than it could, never more.
+    """Return three digits, rounded up: a certificate promises less than it could, never more.
 
     >>> round_up(0.01234), round_up(1.2341e-7)
     ('0.0124', '1.24e-7')
@@ -30,25 +30,25 @@ def percent(fraction: float) -> str:
 
 
 def error_text(value: float, digits: int = 2, rounding: str = ROUND_HALF_EVEN) -> str:
-    """1.2e-3, always with so many digits; zero as 0."""
+    """Return 1.2e-3, always with `digits` digits; zero as 0."""
     if not math.isfinite(value) or value == 0:
         return "∞" if value == math.inf else f"{value:g}"
     return _trim_exponent(f"{shorten_number(value, digits, rounding):.{digits - 1}e}")
 
 
 def tolerance_text(value: float) -> str:
-    """1e-3, 2.5e-3: with as few digits as it has, up to three."""
+    """Return 1e-3, 2.5e-3: with as few digits as it has, up to three."""
     mantissa, exponent = error_text(value, 3).split("e")
     return f"{float(mantissa):g}e{exponent}"
 
 
 def bound_above(value: float) -> str:
-    """Three digits, rounded up, as `error_text` writes them."""
+    """Return three digits, rounded up, as `error_text` writes them."""
     return error_text(value, 3, ROUND_CEILING)
 
 
 def bound_below(value: float) -> str:
-    """Three digits, rounded down, as `error_text` writes them."""
+    """Return three digits, rounded down, as `error_text` writes them."""
     return error_text(value, 3, ROUND_FLOOR)
 
 
@@ -67,7 +67,7 @@ def seconds_text(value: float | None) -> str:
 
 
 def describe_duration(value: float) -> str:
-    """Return about how long so many seconds are, in words."""
+    """Return in words about how long `value` seconds are."""
     if value < 90:
         return f"about {value:.0f} s"
     if value < 5400:
@@ -76,7 +76,7 @@ def describe_duration(value: float) -> str:
 
 
 def describe_bytes(count: float) -> str:
-    """Bytes with a unit."""
+    """Return bytes with a unit."""
     for unit, bytes_of in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= bytes_of:
             return f"{count / bytes_of:.3g} {unit}"
@@ -95,11 +95,11 @@ def count_text(count: float) -> str:
 
 
 def ratio_text(pair: tuple[int, int]) -> str:
-    """3/200."""
+    """Return 3/200."""
     return f"{pair[0]}/{pair[1]}"
 
 
 def _trim_exponent(text: str) -> str:
-    """Without a plus and zeros in the exponent."""
+    """Return the number without a plus and zeros in the exponent."""
     mantissa, exponent = text.split("e")
     return f"{mantissa}e{int(exponent)}"

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Threads of LAPACK and of XLA get in each other's way: with several, factorizations can be many times slower."""
+    """Let LAPACK have one thread: several and those of XLA make factorizations many times slower."""
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(1, "blas")

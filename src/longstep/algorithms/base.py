@@ -216,7 +216,7 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         return start + 2 * jnp.log(jnp.finfo(start.dtype).eps ** 0.7)
 
     def scaled(self, family: FamilyT, theta: dict[str, float], multiple: float) -> dict[str, float]:
-        """Return θ with all penalties so many times as strong; θ itself where there are none."""
+        """Return θ with all penalties `multiple` times as strong; θ itself where there are none."""
         return theta
 
     def balance(

@@ -275,7 +275,8 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     def _contradiction(
         self, family: EliminatedQP, instance: EliminatedInstance, full: QPState
     ) -> tuple[QPState, QPState]:
-        """Two states whose duals differ by what equalities that repeat each other leave of b: a ray, unless zero."""
+        """Return two states whose duals differ by what equalities that repeat each other leave of b: a ray, unless
+        zero."""
         e = family.elimination
         assert e.apart is not None
         left = -e.apart.mv(instance.l[e.equalities])

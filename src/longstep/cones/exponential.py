@@ -62,7 +62,7 @@ class _Place(NamedTuple):
 
 @jax.custom_jvp
 def project_exponential(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 3 *N"]:
-    """Onto the exponential cone, along axis 1 (Friberg 2021); finite derivatives everywhere."""
+    """Project onto the exponential cone, along axis 1 (Friberg 2021); finite derivatives everywhere."""
     return _project_place(_locate(v))
 
 

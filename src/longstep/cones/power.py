@@ -60,7 +60,7 @@ class _Place(NamedTuple):
 
 @jax.custom_jvp
 def project_power(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> Float[Array, "count 3 *N"]:
-    """Onto the power cones of the exponents, along axis 1 (Hien 2015); finite derivatives with respect to v."""
+    """Project onto the power cones of the exponents, along axis 1 (Hien 2015); finite derivatives with respect to v."""
     return _project_place(_locate(v, a))
 
 

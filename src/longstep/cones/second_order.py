@@ -52,7 +52,7 @@ class SecondOrder(Cone[tuple[int, ...]]):
 
 
 def project_second_order(v: Float[Array, "count k *N"]) -> Float[Array, "count k *N"]:
-    """Onto {(t, u): ‖u‖ ≤ t}, along axis 1; finite derivatives everywhere, the apex included."""
+    """Project onto {(t, u): ‖u‖ ≤ t}, along axis 1; finite derivatives everywhere, the apex included."""
     t = v[:, :1]
     u = v[:, 1:]
     norm = two_norm(jnp.moveaxis(u, 1, 0))[:, None]

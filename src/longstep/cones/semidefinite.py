@@ -104,7 +104,7 @@ def wait_for(v: Float[Array, "k *N"], before: Float[Array, "l *N"]) -> Float[Arr
 
 
 def triangle(k: int) -> int:
-    """Rows of a semidefinite cone of order k."""
+    """Return the rows of a semidefinite cone of order k."""
     return k * (k + 1) // 2
 
 
@@ -126,7 +126,7 @@ def to_triangle(X: Float[Array, "*B k k"]) -> Float[Array, "*B t"]:
 
 @jax.custom_jvp
 def project_semidefinite(X: Float[Array, "*B k k"]) -> Float[Array, "*B k k"]:
-    """Onto the positive semidefinite matrices."""
+    """Project onto the positive semidefinite matrices."""
     values, vectors = jnp.linalg.eigh(X)
     return product(vectors * jnp.maximum(values, 0.0)[..., None, :], jnp.swapaxes(vectors, -1, -2))
 

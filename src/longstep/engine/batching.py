@@ -45,7 +45,8 @@ def wants_width() -> bool:
 
 
 def chunk(numbers: int, itemsize: int) -> int:
-    """Return how many instances run at a time whose states have so many numbers: what is fast, and fits into memory."""
+    """Return how many instances run at a time whose states have `numbers` numbers: what is fast, and fits into
+    memory."""
     if not wants_width():
         return _ON_CPU
     devices = len(jax.devices())
@@ -53,14 +54,14 @@ def chunk(numbers: int, itemsize: int) -> int:
 
 
 def choose_narrow(count: int) -> int:
-    """Return how many of so many instances run at a time where all numbers of them share one shape: on a CPU."""
+    """Return how many of `count` instances run at a time where all numbers of them share one shape: on a CPU."""
     if not _has_one_cpu():
         return count
     return _NARROW
 
 
 def count_fitting(size: float) -> int:
-    """Return how many instances fit into half the memory of a device, each of which takes so many bytes."""
+    """Return how many instances fit into half the memory of a device, each of which takes `size` bytes."""
     return int(0.5 * measure_available() / max(size, 1))
 
 
@@ -109,7 +110,7 @@ def run_within(work: Callable[[int], SolvedT], items: Sequence[int]) -> list[Sol
 
 
 def spread(arrays: TreeT, axis: int) -> TreeT:
-    """Host arrays with instances on `axis`, an equal part on every device; the compiled program follows them.
+    """Put host arrays with instances on `axis`, an equal part on every device; the compiled program follows them.
 
     On one device they stay where they are: the program takes them there.
     """
@@ -127,7 +128,7 @@ def spread(arrays: TreeT, axis: int) -> TreeT:
 
 
 def share_everywhere(arrays: TreeT) -> TreeT:
-    """Arrays that all instances share, on every device."""
+    """Put arrays that all instances share on every device."""
     devices = jax.devices()
     if len(devices) == 1:
         return arrays

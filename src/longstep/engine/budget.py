@@ -9,7 +9,7 @@ MOST_STEPS = 1_000_000_000
 
 
 class Budget:
-    """How many steps: up to max_iter, or exactly so many."""
+    """How many steps: up to `max_iter`, or exactly `steps`."""
 
     __slots__ = ("fixed", "max_iter")
 
@@ -43,7 +43,7 @@ class Clock:
             self.deadline = time.perf_counter() + self.limit
 
     def measure_elapsed(self) -> float:
-        """Seconds since the clock was made."""
+        """Return the seconds since the clock was made."""
         return time.perf_counter() - self.begin
 
     def has_passed(self) -> bool:

@@ -21,7 +21,7 @@ TreeT = TypeVar("TreeT")
 
 
 def factorize_theta(algorithm: Algorithm, family: Family, theta: Theta, solves: float = ALWAYS) -> LinearSystem | None:
-    """Return what is cached for the linear system of θ, for so many solves; None for an algorithm that solves none."""
+    """Return what is cached for the linear system of θ, for `solves` solves; None for an algorithm that solves none."""
     if algorithm.pattern(family) is None:
         return None
     return factorize(algorithm.operator(family, theta), solves)

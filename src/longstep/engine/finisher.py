@@ -35,7 +35,7 @@ _WIDTH = 16
 
 
 class Patience(NamedTuple):
-    """To tolerances of `eps` and looser the finish is first tried after so many steps, because fewer are often enough
+    """To tolerances of `eps` and looser the finish is first tried after `steps` steps, because fewer are often enough
     without it."""
 
     eps: float
@@ -51,7 +51,7 @@ class Exact:
     fields: dict[str, np.ndarray]
 
     def merge(self, later: "Exact") -> "Exact":
-        """With those of a later attempt."""
+        """Return these with those of a later attempt."""
         pairs = {name: np.where(later.exact, value, self.fields[name]) for name, value in later.fields.items()}
         changes = np.where(later.exact, later.changes, self.changes)
         return Exact(self.exact | later.exact, changes, pairs)
@@ -153,7 +153,7 @@ def _measure_cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndar
 
 
 def changes_cost(family: QP | Composite, changes: np.ndarray, active: np.ndarray) -> np.ndarray:
-    """Return how many steps cost as much as so many changes of an active set that begins with so many rows."""
+    """Return how many steps cost as much as `changes` of an active set that begins with `active` rows."""
     rows, step = _count_operations(family)
     change = 6 * active**2 + 2 * rows * active + 2 * rows
     return (changes + active / 3) * change / step

@@ -61,7 +61,7 @@ def forecast(
     memory_limit: float | None = None,
     algorithm: Algorithm | None = None,
 ) -> Forecast:
-    """Return what learning a schedule from so many instances, and solving with it, will take.
+    """Return what learning a schedule from `instances` instances, and solving with it, will take.
 
     >>> import numpy as np
     >>> from longstep import QP
@@ -110,7 +110,7 @@ def _describe(back_end: type[LinearSystem], pattern: Pattern, itemsize: int) -> 
 
 
 def require_factors(back_end: type[LinearSystem], pattern: Pattern, count: int, dtype: np.dtype) -> None:
-    """Refuse so many factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
+    """Refuse `count` factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
     kept = _describe(back_end, pattern, dtype.itemsize)
     _require(count * kept.bytes, count, kept.kind)
     announce(f"makes {count} {kept.kind}", count * kept.seconds)

@@ -42,7 +42,7 @@ def step(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -
 
     As OSQP's adaptive rho, with factors that are there already: where √(relative primal / relative dual residual) is
     far from one and the residuals hardly fell since the last look, an instance goes to the rung nearest to that times
-    its own. It moves so many times at most: then θ is constant, and the steady state's theorem holds. An instance that
+    its own. It moves `most` times at most: then θ is constant, and the steady state's theorem holds. An instance that
     gets on badly, or is not done after many steps, goes on from there with the fallback, on a ladder of its own.
     """
     ladder = problem.plan.ladder

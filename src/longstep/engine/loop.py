@@ -58,7 +58,7 @@ def _hurry(problem: Problem, trimmed: Trimmed, first: Number, stop: Number) -> T
 
 
 def stay(problem: Problem, state: StateT, count: int) -> StateT:
-    """Return the state after so many steps with the steady state, one at least."""
+    """Return the state after `count` steps with the steady state, one at least."""
     step = problem.stepper(problem.plan.H)
     if not problem.shortens:
         return jax.lax.fori_loop(0, count, lambda _, state: step(state), state)

@@ -25,7 +25,7 @@ class Measure:
             self._key, self._leaves = flatten((algorithm, self.family))
 
     def __call__(self, parameters: Parameters, points: list[Point], safeguarded: np.ndarray | None = None) -> History:
-        """Return residuals (N, columns) of so many points for each of N parameters; points have instances on the last
+        """Return residuals (N, columns) of several `points` for each of N parameters; they have instances on the last
         axis."""
         with jax.enable_x64(True):
             encoded = self.family.encode(self.family.vectors(parameters))

@@ -180,7 +180,7 @@ def _find_quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
 
 
 def _keep_largest(z: Float[Array, " n"], count: int) -> Float[Array, " n"]:
-    """Return z without all but so many of its largest entries."""
+    """Return z with its `count` largest entries alone."""
     least = jax.lax.top_k(jnp.abs(z), count)[0][-1]
     return jnp.where(jnp.abs(z) >= least, z, 0.0)
 

@@ -36,7 +36,7 @@ class TracedEnd(NamedTuple):
 class TracedSolve:
     """A solver's compiled programs with its limits: a pure function of encoded parameters.
 
-    Where there is a `finish`, it is tried `after` so many steps and then as `walk` does: one by active sets after twice
+    Where there is a `finish`, it is tried after `after` steps and then as `walk` does: one by active sets after twice
     as many and so on, that of cone programs after as many again. Solves begin where `predict` says; None is zero.
     """
 

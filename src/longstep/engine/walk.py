@@ -20,7 +20,7 @@ _CHUNK = 20
 
 @dataclass(frozen=True)
 class Attempts:
-    """When the finish is tried: after so many steps, then after twice as many and so on. One that costs little is tried
+    """When the finish is tried: `after` steps, then after twice as many and so on. One that costs little is tried
     with a warm start at once; one that costs as much as the steps before it, after as many again. `encoded` are the
     instances as it takes them."""
 
@@ -53,7 +53,7 @@ class Rehearsal:
     limits: Limits
 
     def finish(self, finisher: Finisher, steps: int, places: np.ndarray) -> Exact:
-        """Return what the finish makes of the instances at these places after so many steps."""
+        """Return what the finish makes of the instances at these places after `steps` steps."""
         point = self.points[steps]
         tried = np.zeros(point.x.shape[-1], bool)
         tried[places] = True

@@ -344,8 +344,8 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
 
 
 def foresee_try(steps: np.ndarray, extra: np.ndarray, first: int, last: int) -> int:
-    """Return after how many steps, up to `last`, the finish is best first tried, where instances take so many `steps`
-    without it and the finish costs so many `extra`: at once, after `first`, or when it is looked at who is done."""
+    """Return after how many steps, up to `last`, the finish is best first tried, where instances take `steps`
+    without it and the finish costs `extra` steps: at once, after `first`, or when it is looked at who is done."""
     marks = [first, *range(_CHECKED * (first // _CHECKED + 1), last + 1, _CHECKED)]
     return min(marks, key=lambda mark: measure_level(np.where(steps <= mark, steps, mark + extra)))
 
@@ -362,7 +362,7 @@ def choose_tries(marks: Sequence[int], measure: Callable[[int, float, int], Cost
     """Return after which of these numbers of steps the finish is first tried, so that the solves to all tolerances that
     are looked at cost least together.
 
-    `measure` returns what it costs to try after so many steps, to this tolerance, with so many steps at most. Between
+    `measure` returns what it costs to try after `mark` steps to a tolerance, with at most `most` steps. Between
     loose tolerances and tight ones lies the middle of two that were looked at; where all are alike, that is ∞.
     """
     costs: list[dict[int, Cost]] = []

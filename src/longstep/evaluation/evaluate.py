@@ -266,7 +266,7 @@ def find_trained(method: Method, split: Split) -> list[int]:
 
 
 def _count_chance(trained: int, hashes: Sequence[str]) -> float:
-    """Return how many of independent draws may by chance be among so many that were trained on.
+    """Return how many of independent draws may by chance be among the `trained` ones.
 
     N draws without a repetition have, but for one case in twenty, a chance of coincidence below 6/N² for each pair:
     below 6·trained/N with those that were trained on, and three above that are rarer still. More than half of either

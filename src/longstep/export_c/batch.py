@@ -23,7 +23,8 @@ class Batch:
     start: Point | None
 
     def solve(self, threads: int | None, clock: Clock) -> np.ndarray:
-        """Return the result structs (N,), computed on so many threads, by default one a core, until the clock ends."""
+        """Return the result structs (N,), computed on `threads` threads, by default one a core, until the clock
+        ends."""
         count = len(self.values)
         results = np.zeros(count, self.library.result)
         clock.start()

@@ -130,7 +130,7 @@ class Condensation:
 
     @property
     def multiplies_apart(self) -> bool:
-        """Whether the rows of A beside those of the identity have so many entries that they are multiplied alone."""
+        """Whether the rows of A beside those of the identity have enough entries that they are multiplied alone."""
         others = self.A[self.alike :]
         return self.alike > 0 and bool(np.count_nonzero(others) > _FULL * others.size)
 

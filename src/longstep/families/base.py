@@ -79,7 +79,7 @@ class Family(eqx.Module, Generic[InstanceT]):
 
     @abstractmethod
     def hashed(self) -> tuple:
-        """Everything that defines the problem: arrays, numbers, strings and functions."""
+        """Return everything that defines the problem: arrays, numbers, strings and functions."""
 
     def batch_one(self, parameter: Parameters) -> Parameters:
         """Return one parameter as a batch of one."""

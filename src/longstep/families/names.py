@@ -113,7 +113,7 @@ class Block:
                 )
 
     def _find_odd(self, values: np.ndarray, tolerance: float) -> np.ndarray:
-        """Entries that differ from the first one at their place, or from zero where they have none."""
+        """Return the entries that differ from the first one at their place, or from zero where they have none."""
         _, first, twin = np.unique(self.place, return_index=True, return_inverse=True)
         meant = values.reshape(len(values), self.place.size)[:, first[twin.ravel()]].reshape(values.shape)
         return np.abs(np.where(self.place >= 0, meant, 0.0) - values) > tolerance
@@ -177,7 +177,7 @@ class Layout:
         return [label for block in self.parameters.values() for label in block.labels]
 
     def stack(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, "*N size"]:
-        """Named values as one x (size,), or as a stack (N, size) where some have a leading axis of instances.
+        """Return named values as one x (size,), or as a stack (N, size) where some have a leading axis of instances.
 
         Values without that axis are repeated for every instance.
         """

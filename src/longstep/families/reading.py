@@ -110,5 +110,5 @@ def optional_vector(name: str, value: ArrayLike | None, size: int, infinite: boo
 
 
 def columns(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Instances on the leading axis (N, k) to columns (k, N)."""
+    """Turn instances on the leading axis (N, k) into columns (k, N)."""
     return np.ascontiguousarray(array.T, dtype)

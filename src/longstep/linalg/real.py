@@ -33,7 +33,7 @@ def real_array(name: str, value: object) -> np.ndarray:
 
 
 def real_number(name: str, value: object) -> float:
-    """`value` as one number, refused as `read_plain_array` does."""
+    """Return `value` as one number, refused as `read_plain_array` does."""
     if isinstance(value, int | float):
         return float(value)
     array = real_array(name, value)

@@ -76,7 +76,7 @@ class Search:
         self.scores: list[float] = []
 
     def run(self, candidates: int, seed: int, report: ReportLoss) -> Best:
-        """Return the best of so many candidates; the defaults and their multiples are among them or beside them."""
+        """Return the best of the `candidates`; the defaults and their multiples are among them or beside them."""
         recipe = self.recipe
         rng = np.random.default_rng([seed, *b"constant"])
         defaults = np.array([float(h.steady.unconstrain(np.asarray(h.default, np.float64))) for h in self.free])
@@ -141,7 +141,7 @@ def measure_constant(
     depth: float,
     give_up: Callable[[list[float]], bool] = lambda levels: False,
 ) -> list[float]:
-    """Return the levels of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give
+    """Return the levels of log errors at the ends of `blocks` blocks with constant θ, or of as many as it takes to give
     up. From the depth on, below which errors are all alike, nothing changes."""
     recipe = program.recipe
     advance = program.hold_constant(values)

@@ -56,7 +56,7 @@ class Trials:
         return Trials(family, lambda proximal: Finisher(working, proximal), rehearsal, count, recipe)
 
     def add(self, steps: int, point: Point) -> None:
-        """Take the points (columns) of all instances after so many steps."""
+        """Take the points (columns) of all instances after `steps` steps."""
         columns = spread_out(point.x.shape[-1], self.count, _width(self.count))
         self.rehearsal.points[steps] = point.map(lambda a: np.asarray(a)[..., columns])
 
@@ -78,7 +78,7 @@ class Trials:
             self._finisher = self._make(proximal)
 
     def measure(self, steps: int, count: int) -> tuple[float, float]:
-        """Return the share of so many instances that stays inexact after these steps, and what the finish costs."""
+        """Return the share of `count` instances that stays inexact after these steps, and what the finish costs."""
         places = spread_out(self.count, min(count, self.count))
         found = self.rehearsal.finish(self._finisher, steps, places)
         each = steps + found.cost(self.family, self.is_singular)[places]
@@ -98,13 +98,13 @@ class Trials:
 
 
 def spread_out(count: int, most: int, width: int | None = None) -> np.ndarray:
-    """Return the numbers of so many of `count` instances, evenly chosen, the last one again and again up to a width."""
+    """Return the numbers of `most` of `count` instances, evenly chosen, the last one again and again up to a width."""
     chosen = np.linspace(0, count - 1, most).astype(int)
     return chosen[np.minimum(np.arange(width or most), most - 1)]
 
 
 def _width(count: int) -> int:
-    """Return how many columns a batch of so many instances has."""
+    """Return how many columns a batch of `count` instances has."""
     return batching.divide(count, count)[0][1]
 
 
@@ -140,7 +140,7 @@ def _choose_proximal(costs: dict[float, float], recipe: Recipe) -> float:
 
 
 def _choose_cheapest(tried: dict[float, tuple[float, float]], within: float) -> dict[float, float]:
-    """Return what those cost of which fewest instances stay inexact, and at most so many times the least."""
+    """Return what those cost of which fewest instances stay inexact, and at most `within` times the least."""
     fewest = min(inexact for inexact, _ in tried.values())
     good = {proximal: cost for proximal, (inexact, cost) in tried.items() if inexact == fewest}
     least = min(good.values())

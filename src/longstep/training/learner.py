@@ -93,7 +93,7 @@ class Learner:
         return self.spread_instances(self.recipe.searched)
 
     def spread_instances(self, most: int) -> np.ndarray:
-        """Return so many instances at most, spread over all of them, which may be in the order of time."""
+        """Return at most `most` instances, spread over all of them, which may be in the order of time."""
         size = self.usual.size
         return np.linspace(0, size - 1, min(size, most)).astype(int)
 

@@ -119,7 +119,7 @@ class Program:
         return few
 
     def memory(self) -> int:
-        """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
+        """Return the bytes of working memory that the gradient of one piece takes, as the compiler says."""
         part = self._parts[0]
         states = self.start(None)
         theta = {h.name: jnp.ones(self.count) for h in self.task.algorithm.hyperparameters(self.task.family)}
@@ -153,7 +153,7 @@ class Program:
         return [slice(i, min(i + self.chunk, self.size)) for i in range(0, self.size, self.chunk)]
 
     def _fit(self, limit: float) -> None:
-        """Pieces of instances whose gradients stay below the limit."""
+        """Make pieces of instances whose gradients stay below the limit."""
         while (need := self.memory()) > limit:
             if self.chunk == 1:
                 raise MemoryError(

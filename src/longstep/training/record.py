@@ -76,7 +76,7 @@ class About:
         self.versions = versions()
 
     def key(self, instances: Instances, memory_limit: float | None) -> str:
-        """Equal for calls that must give the same schedule; the recipe is one of the settings."""
+        """Return a key, equal for calls that must give the same schedule; the recipe is one of the settings."""
         # A setting that is gone keeps its place, so that checkpoints from before are found.
         settings = json.dumps(asdict(self.settings) | {"joint": False}, sort_keys=True)
         dtype = str(instances.task.family.dtype)

@@ -74,7 +74,7 @@ def train(
     fall lowest, the first where they are alike. `factorizations` limits how many distinct ones a schedule
     needs, the steady state's included; a family with sparse factors has four.
 
-    `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
+    `optimizer` is `lbfgs` or `adam`, with `iterations` for a block, from `starts` points; `candidates` is the
     size of the search for the constant, 30 for each of its hyperparameters. `metric` lets every row have a penalty
     of its own, the same at all steps: that is where most is gained, and it costs nothing at run time. `recipe` holds
     every other number of training, and the defaults of these. `memory_limit` in bytes splits the instances of a

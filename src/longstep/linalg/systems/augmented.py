@@ -259,5 +259,5 @@ class Quasidefinite(eqx.Module):
 
 
 def may_be_sparse(n: int, entries: int) -> bool:
-    """Return whether sparse factors of n unknowns, whose matrices have so many entries, are worth a look."""
+    """Return whether sparse factors of n unknowns, whose matrices have `entries` entries, are worth a look."""
     return LDL is not None and n >= _LEAST and entries <= _SPARSE * n**2 and jax.default_backend() == "cpu"

@@ -70,7 +70,8 @@ class LinearSystem(Factored):
     @classmethod
     @abstractmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
-        """Return what making it and so many solves with it take, in operations at the speed of long matrix products."""
+        """Return what making it and `solves` solves with it take, in operations at the speed of long matrix
+        products."""
 
     @classmethod
     def flops_of_values(cls, pattern: Pattern) -> float:
@@ -81,7 +82,7 @@ class LinearSystem(Factored):
 
     @classmethod
     def cost(cls, pattern: Pattern, solves: float, itemsize: int = 8) -> SystemCost:
-        """Return what one operator takes that is solved with so many times: all that the choice depends on."""
+        """Return what one operator takes that is solved with `solves` times: all that the choice depends on."""
         flops = cls.flops(pattern, solves) + cls.flops_of_values(pattern) * solves
         return SystemCost(cls.bytes(pattern, itemsize), flops)
 

@@ -103,7 +103,7 @@ def block_steps(
     *,
     eps: float = EPS,
 ) -> tuple[Float[np.ndarray, " H"], list[Float[np.ndarray, " n"]]]:
-    """Progressive training: each block of steps is optimal for the errors that the blocks before it leave.
+    """Train progressively: each block of steps is optimal for the errors that the blocks before it leave.
 
     Returns all steps and the weights after each block, ω Π(1 − tλ)² and the share of rounding errors of relative
     size `eps`. It ends early where these outweigh the rest, and takes a block in two halves where they spoil it.
@@ -132,7 +132,8 @@ def worst_case_rates(
     steps: Float[np.ndarray, " H"],
     momentum: Float[np.ndarray, " H"] | None = None,
 ) -> Float[np.ndarray, " H_plus_1"]:
-    """max_j |p_k(λ_j)| for k = 0 … H: ‖z^k − z*‖ is at most this times ‖z⁰ − z*‖, whatever the instance (Young)."""
+    """Return max_j |p_k(λ_j)| for k = 0 … H: ‖z^k − z*‖ is at most this times ‖z⁰ − z*‖, whatever the instance
+    (Young)."""
     return np.array([np.max(np.abs(p)) for p in polynomials(eigenvalues, steps, momentum)])
 
 
@@ -144,7 +145,8 @@ def expected_losses(
     *,
     power: int = 1,
 ) -> Float[np.ndarray, " H_plus_1"]:
-    """Σ λ^{power−1} ω p_k(λ)² for k = 0 … H: the mean squared distance, for power 2 twice the mean suboptimality."""
+    """Return Σ λ^{power−1} ω p_k(λ)² for k = 0 … H: the mean squared distance, for power 2 twice the mean
+    suboptimality."""
     scale = np.asarray(eigenvalues, np.float64) ** (power - 1) * weights
     with np.errstate(over="ignore"):
         return np.array([np.sum(scale * p**2) for p in polynomials(eigenvalues, steps, momentum)])
@@ -153,7 +155,7 @@ def expected_losses(
 def polynomials(
     eigenvalues: Float[np.ndarray, " n"], steps: Float[np.ndarray, " H"], momentum: Float[np.ndarray, " H"] | None
 ) -> Iterator[Float[np.ndarray, " n"]]:
-    """p_0, p_1, …, p_H at the eigenvalues: the error along each after k steps is p_k times that at the start."""
+    """Return p_0, p_1, …, p_H at the eigenvalues: the error along each after k steps is p_k times that at the start."""
     values = np.asarray(eigenvalues, np.float64)
     steps = np.asarray(steps, np.float64)
     momentum = np.zeros_like(steps) if momentum is None else np.asarray(momentum, np.float64)
@@ -248,7 +250,7 @@ class _Progress:
         self.floor = (1000 * eps) ** 2 * self.loss(self.weights)
 
     def loss(self, errors: np.ndarray) -> float:
-        """Σ λ^{power−1} of mean squared errors; infinite on overflow."""
+        """Return Σ λ^{power−1} of mean squared errors; infinite on overflow."""
         total = float(np.sum(self.scale * errors))
         return math.inf if math.isnan(total) else total
 

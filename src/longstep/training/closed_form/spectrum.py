@@ -67,11 +67,11 @@ class ErrorSpectrum:
             self.eigenvalues, self.vectors = np.linalg.eigh(family.P.toarray())
 
     def coordinates(self, columns: Float[np.ndarray, "n N"]) -> Float[np.ndarray, "n N"]:
-        """Q'v, column by column."""
+        """Return Q'v, column by column."""
         return columns if self.vectors is None else self.vectors.T @ columns
 
     def weights(self, source: "Gaussian | ArrayLike") -> Float[np.ndarray, " n"]:
-        """ω_j, the mean of (Q'(z⁰ − z*))_j² over the rows of an array of errors, or over a Gaussian from z⁰ = 0."""
+        """Return ω_j, the mean of (Q'(z⁰ − z*))_j² over the rows of an array of errors, or a Gaussian from z⁰ = 0."""
         if isinstance(source, Gaussian):
             return self._of_gaussian(source)
         errors = np.asarray(source, np.float64)

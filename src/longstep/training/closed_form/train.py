@@ -142,7 +142,7 @@ def _steps(schedule: Schedule, names: dict[Role, str]) -> tuple[np.ndarray, np.n
 
 
 def _errors(family: Quadratic, algorithm: Algorithm, split: Split, start: Start, settings: Settings) -> np.ndarray:
-    """z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
+    """Return z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
     if split.optima is None:
         optima = solve_references(family, split.parameters, cache=False, progress=False)
         split = Split(split.name, family, split.parameters, optima)
