@@ -83,6 +83,25 @@ def describe_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+def state_bytes(count: int) -> str:
+    """Return bytes to the last one and, from a KiB on, in KiB behind: 2,048 bytes (2.0 KiB)."""
+    if count < 1024:
+        return f"{count:,} bytes"
+    return f"{count:,} bytes ({count / 1024:.1f} KiB)"
+
+
+def state_mebibytes(count: float) -> str:
+    """Return bytes in whole MiB, to be compared with a limit: 300 MiB."""
+    return f"{count / 2**20:.0f} MiB"
+
+
+def value_text(value: float | None) -> str:
+    """Return a number with up to four digits, `unknown` for None."""
+    if value is None:
+        return "unknown"
+    return f"{value:.4g}"
+
+
 def reached_text(pair: tuple[int | None, int | None]) -> str:
     """Return the iteration that first meets a tolerance and, where it is another one, that from which on it is met."""
     first, stays = ("–" if k is None else str(k) for k in pair)

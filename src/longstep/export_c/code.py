@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from typing_extensions import override
 
+from .._util.text import state_mebibytes
 from .._util.threads import one_blas_thread
 from ..engine.plan import make_plan
 from . import emit
@@ -137,8 +138,9 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str, *, l
     width = emit.REALS[precision].width
     if linear.factors.size * width > _MOST_BYTES:
         raise ValueError(
-            f"the factors need {linear.factors.size * width / 2**20:.0f} MiB; C code is written with up to "
-            f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
+            f"the factors need {state_mebibytes(linear.factors.size * width)}; C code is written with "
+            f"up to {state_mebibytes(_MOST_BYTES)}. Learn with fewer distinct factorizations (factorizations=5, "
+            "or learn=['alpha'])"
         )
     apart = loaded and linear.factors.size > _MANY
     data = write_data(problem, linear, precision, apart)

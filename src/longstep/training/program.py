@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
+from .._util.text import state_mebibytes
 from ..algorithms.base import State, Theta
 from ..engine.factorization import factorize_theta
 from ..engine.jitted import Key, flatten
@@ -157,8 +158,8 @@ class Program:
         while (need := self.memory()) > limit:
             if self.chunk == 1:
                 raise MemoryError(
-                    f"one instance alone needs {need / 2**20:.0f} MiB for a block of {self.count} steps, over the "
-                    f"limit of {limit / 2**20:.0f} MiB. Raise memory_limit or make the block shorter"
+                    f"one instance alone needs {state_mebibytes(need)} for a block of {self.count} steps, over the "
+                    f"limit of {state_mebibytes(limit)}. Raise memory_limit or make the block shorter"
                 )
             self.chunk = max(1, min(self.chunk - 1, int(self.recipe.memory_margin * self.chunk * limit / need)))
             self._parts = [self._pack_piece(piece) for piece in self.pieces()]
