@@ -54,7 +54,6 @@ RULES: dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]] = {
     "judged to the last digit": ((FEW, MANY), {"judged_depth": 1e-300}, {}),
     "never behind": ((FEW, MANY), {"behind": (0.0, 0.0)}, {}),
     "no scaled steady states": ((FEW,), {"scales": ()}, {}),
-    "all blocks together as well": ((FEW,), {}, {"joint": True}),
 }
 
 

@@ -68,7 +68,7 @@ def run(name, folder, seed):
         path = folder / name / f"{kind}.json"
         certificate.save(path)
         ls.Certificate.load(path).verify(solver, data.validation)
-        table = tables.certified_against(certificate, evaluation)
+        table = tables.tabulate_certified(certificate, evaluation)
         console.print(table)
         shown.append(certificate)
         written.append(table.to_json())

@@ -22,7 +22,7 @@ from longstep._util.storage import write_bytes  # noqa: E402
 from longstep.evaluation import scheduled  # noqa: E402
 from longstep.report.tables import comparison  # noqa: E402
 from longstep.research.baselines.l2ws import l2ws  # noqa: E402
-from longstep.research.baselines.learned_metric import learned_metric  # noqa: E402
+from longstep.research.baselines.learned_metric import train_learned_metric  # noqa: E402
 from longstep.research.experiments import lasso, quadcopter  # noqa: E402
 
 STEPS, TESTS, SCHEDULE = 200, 1000, 10
@@ -56,7 +56,7 @@ def run(name, counts, seed):
     add(scheduled.best_constant(family, training), "best constant")
     for count in counts:
         split = data.train.select(range(count))
-        for method in (l2ws(base, split), learned_metric(base, split, batch=batch)):
+        for method in (l2ws(base, split), train_learned_metric(base, split, batch=batch)):
             add(method, f"{method.name}, {method.record['seconds']:.0f} s")
     table = comparison(found, at=[0, 20])
     console.rule(name)

@@ -432,7 +432,7 @@ def test_wide_shapes_are_refused_where_memory_is_short(tmp_path, monkeypatch):
     wide = sp.csr_array(([1.0, 1.0], ([0, 1], [0, 2**19])), shape=(2, 2**19 + 1))
     ls.Solver(ls.Quadratic(np.eye(2), parameter=ls.Affine(q=wide))).save(tmp_path / "solver.longstep")
     assert ls.Solver.load(tmp_path / "solver.longstep").family.parameter.size == 2**19 + 1
-    monkeypatch.setattr("longstep._util.memory.available", lambda: 2**20)
+    monkeypatch.setattr("longstep._util.memory.measure_available", lambda: 2**20)
     refused("needs 32 MiB", ls.Solver.load, tmp_path / "solver.longstep", error=FileFormatError)
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 import longstep as ls
 from longstep import learning
 from longstep._util import effort, memory
-from longstep._util.memory import available
+from longstep._util.memory import measure_available
 from longstep.certificates.certificate import least_validation
 from longstep.certificates.sample import quantile_bounds
 from longstep.data import reference_solvers
@@ -23,7 +23,7 @@ from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
 from longstep.errors import CertificateError
-from longstep.evaluation.evaluate import trained_instances
+from longstep.evaluation.evaluate import find_trained
 from longstep.families import constrained, equilibration
 from longstep.families.convexity import check_convex
 from longstep.families.equilibration import ruiz
@@ -208,11 +208,11 @@ def test_what_training_saw_flags_one_in_n_by_chance(draw, entries, N):
     # One further draw for each set: by symmetry it is the farthest with probability 1/(N + 1).
     sets = 3000
     both = getattr(rng, draw)(size=(sets, entries, N + 1))
-    found = [Seen.of(values[:, :N]).outside(values[:, N]) for values in both]
+    found = [Seen.of(values[:, :N]).find_outside(values[:, N]) for values in both]
     assert stats.binomtest(int(np.sum(found)), sets, 1 / (N + 1)).pvalue > 1e-4
     far = np.zeros(entries)
     far[0] = 1e12
-    assert Seen.of(both[0][:, :N]).outside(far)
+    assert Seen.of(both[0][:, :N]).find_outside(far)
 
 
 def test_entries_that_rarely_change_do_not_flag_everything():
@@ -220,7 +220,7 @@ def test_entries_that_rarely_change_do_not_flag_everything():
     rng = np.random.default_rng(0)
     N, sets = 10, 1000
     both = (rng.random(size=(sets, 100, N + 1)) < 0.01).astype(float)
-    found = [Seen.of(values[:, :N]).outside(values[:, N]) for values in both]
+    found = [Seen.of(values[:, :N]).find_outside(values[:, N]) for values in both]
     assert np.mean(found) < 2 / (N + 1)
 
 
@@ -232,17 +232,17 @@ def test_what_0_1_kept_of_training_is_read():
     width = high - low
     first = np.array([1, 0, 0])
     middle = (low + high) / 2
-    assert not seen.outside(np.where(first, high + 0.24 * width, middle))
-    assert seen.outside(np.where(first, high + 0.26 * width, middle))
+    assert not seen.find_outside(np.where(first, high + 0.24 * width, middle))
+    assert seen.find_outside(np.where(first, high + 0.26 * width, middle))
 
 
 def test_what_training_saw_of_bounds_and_constants():
     seen = Seen.of({"l": np.array([[-np.inf] * 4, [0.0] * 4]), "q": np.array([[1.0, 2.0, 3.0, 4.0]])})
     inside = {"l": np.array([-np.inf, 0.0]), "q": np.array([2.5])}
-    assert not seen.outside(inside)
-    assert seen.outside(inside | {"l": np.array([-5.0, 0.0])})
-    assert seen.outside(inside | {"l": np.array([-np.inf, 1e-3])})
-    assert seen.outside(inside | {"q": np.array([50.0])})
+    assert not seen.find_outside(inside)
+    assert seen.find_outside(inside | {"l": np.array([-5.0, 0.0])})
+    assert seen.find_outside(inside | {"l": np.array([-np.inf, 1e-3])})
+    assert seen.find_outside(inside | {"q": np.array([50.0])})
 
 
 def test_forecast_counts_factors_and_refuses_what_does_not_fit(monkeypatch):
@@ -254,7 +254,7 @@ def test_forecast_counts_factors_and_refuses_what_does_not_fit(monkeypatch):
     factors = solver.plan.factors.inverse
     assert expected.factors == factors.size * factors.dtype.itemsize
     assert forecast(family, 10, horizon=20, factorizations=3).factors == expected.factors / 7
-    monkeypatch.setattr("longstep._util.memory.available", lambda: 1000)
+    monkeypatch.setattr("longstep._util.memory.measure_available", lambda: 1000)
     with pytest.raises(MemoryError, match=r"21 factors of \d+×\d+ needs .* KiB, more than the 900 bytes"):
         expected.check()
     with pytest.raises(MemoryError, match=r"a family with \d+ unknowns, whose factors are dense .* Eliminate unknowns"):
@@ -317,7 +317,7 @@ def test_independent_samples_are_never_left_out():
         splits["validation"][:repeated] = splits["train"][:repeated]
         data = ls.Dataset.from_parameters(family, splits, iid=True, references=False)
         solver.record = {"instance_hashes": data.train.instance_hashes()}
-        assert len(trained_instances(solver, data.validation)) == told
+        assert len(find_trained(solver, data.validation)) == told
     # Past data in their order lose their repetitions, which are told.
     splits, notes = divide_samples(family, samples, None, None, 0)
     assert sum(len(values) for values in splits.values()) <= 1 + np.sum(~hard)
@@ -342,7 +342,7 @@ def test_single_precision_learns_a_portfolio_with_slacks():
 
 def test_memory_is_what_is_free(monkeypatch):
     kilobytes = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text()).group(1))
-    assert available() <= 1.2 * 1024 * kilobytes
+    assert measure_available() <= 1.2 * 1024 * kilobytes
     monkeypatch.setattr(memory, "_measure_free", lambda: [2**20])
     with pytest.raises(MemoryError, match=r"needs 2 MiB, more than the 922 KiB that are free"):
         memory.require(2**21, "this", "")
@@ -421,7 +421,7 @@ def test_training_instances_without_a_solution_are_left_out():
 def test_what_is_kept_need_not_be_learned(place, kept, problem, monkeypatch):
     if kept == "the defaults":
         # The finish makes all of these exact at once, and they would not be looked at.
-        monkeypatch.setattr(learning, "first_try", lambda solver, parameters: solver.solve_batch(parameters, steps=1))
+        monkeypatch.setattr(learning, "try_first", lambda solver, parameters: solver.solve_batch(parameters, steps=1))
     monkeypatch.setattr(learning, "choose_solver", lambda solvers, parameters: place)
     solver, report = ls.learn(problem, past(12), **QUICK)
     assert (report.training.kept, report.training.record["kept"]) == (kept, kept)

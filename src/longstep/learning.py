@@ -41,7 +41,7 @@ from .families.base import Family
 from .report.learned import Report
 from .schedules.schedule import constant
 from .solver import Solver
-from .training.finish import first_try, spread_out
+from .training.finish import spread_out, try_first
 from .training.record import Training
 from .training.settings import choose_recipe
 from .training.train import train
@@ -285,7 +285,7 @@ def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple
         return solver_cost("", learned, some, eps, most=most)
 
     if finishes_by_sets(family):
-        found = first_try(learned, parameters)
+        found = try_first(learned, parameters)
         all_exact = bool(np.all(found.exact))
         extra = finish_cost(family, found, is_singular(trained.record))
         last = max(early, int(_WAITED * np.mean(extra)))
@@ -318,7 +318,7 @@ def _measure_costs(family: Family, name: str, solver: Solver, trained: Training,
 
 def _describe_exactness(solver: Solver, parameters: Any) -> str:
     """Return how many instances the first try of the finish makes exact."""
-    found = first_try(solver, parameters)
+    found = try_first(solver, parameters)
     changes = ""
     if np.any(found.exact):
         changes = f" and at most {np.max(found.changes)} changes of the active set"

@@ -18,7 +18,7 @@ from .data.columns import Columns
 from .engine import batching, jitted
 from .engine.budget import Budget, Clock, check_tolerances
 from .engine.ended import collect_ended, collect_rays, flag_safeguarded, widen_ended
-from .engine.finisher import Finisher, can_finish, first_attempt, learned_patience, learned_proximal
+from .engine.finisher import Finisher, can_finish, choose_first_attempt, recall_patience, recall_proximal
 from .engine.function import Function
 from .engine.history import History
 from .engine.learned import Learned
@@ -36,11 +36,11 @@ from .families.base import Encoded, Family
 from .families.parameter_range import Seen
 from .families.point import Point
 from .families.quadratic_program import QP
-from .saving.fields import checked
+from .saving.fields import make_or_refuse
 from .saving.files import Parts, load_parts, save_parts
 from .schedules.schedule import Schedule, check_metric, check_schedule, constant
 from .streaming.sources import SourceLike
-from .streaming.stream import Limits as StreamLimits
+from .streaming.stream import LimitOptions as StreamLimits
 from .streaming.stream import Precision, SinkLike, stream
 from .streaming.tally import Tally
 
@@ -61,7 +61,7 @@ class Solver:
     schedule. `"late"` has the fallback alone, and moves only after 1000 steps: so it is by default where penalties were
     learned. Defaults have it from the start, schedules that were given as such not at all.
 
-    The `finish` is for quadratic programs of up to 1000 unknowns and 1000 rows: after so many steps, and again after
+    The `finish` is for quadratic programs of up to 1000 unknowns and 1000 rows: after `finish` steps, and again after
     twice, four times … as many, the active set of every instance that has not ended is taken from its multipliers,
     mended row by row until it is the optimal one, and solved for exactly. Such a point counts only if its residuals
     and gap are below 1e-9; otherwise the steps go on as if nothing had been tried. A warm start's set is tried before
@@ -143,9 +143,9 @@ class Solver:
         self.ladder: LadderUse = ladder
         if finish is None:
             finish = learned and can_finish(family)
-        self.finish = first_attempt(family, finish, self.record)
-        self.patience = learned_patience(self.record) if finish is True else None
-        self.proximal = learned_proximal(self.record)
+        self.finish = choose_first_attempt(family, finish, self.record)
+        self.patience = recall_patience(self.record) if finish is True else None
+        self.proximal = recall_proximal(self.record)
         self._finisher = None
         self._working = self.algorithm.prepare_family(family)
         self.plan = make_plan(
@@ -166,7 +166,7 @@ class Solver:
         self._take = functools.partial(kind.take, self.family)
         self._select = functools.partial(kind.select, self.family)
         self._count = functools.partial(kind.count, self.family)
-        self._single = functools.partial(kind.single, self.family)
+        self._single = functools.partial(kind.batch_one, self.family)
 
     def solve(
         self,
@@ -201,7 +201,7 @@ class Solver:
         given = _Given(*(self._take(each, 0) for each in (encoded, self._encode_exactly(encoded, single))))
         start = self._read_start(warm_start, ())
         ended = self._solve(given, start, limits, budget, clock, self._leaves)
-        return make_solution(ended, clock.elapsed(), self.family.layout, single)
+        return make_solution(ended, clock.measure_elapsed(), self.family.layout, single)
 
     def solve_batch(
         self,
@@ -237,7 +237,7 @@ class Solver:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
         start = self._read_start(warm_start, (count,))
 
-        def piece(index: int, width: int) -> Ended:
+        def solve_piece(index: int, width: int) -> Ended:
             # Padding with the last instance keeps the number of compiled shapes small.
             padded = np.minimum(np.arange(index, index + width), count - 1)
             some = self._select(parameters, padded)
@@ -250,9 +250,9 @@ class Solver:
             return self._solve(given, part, limits, budget, clock, self._everywhere)
 
         pieces = batching.divide(count, chunk)
-        parts = batching.run(piece, pieces)
+        parts = batching.run(solve_piece, pieces)
         kept = [min(width, count - index) for index, width in pieces]
-        return make_solution(join_pieces(parts, kept), clock.elapsed(), self.family.layout, parameters)
+        return make_solution(join_pieces(parts, kept), clock.measure_elapsed(), self.family.layout, parameters)
 
     def map(
         self,
@@ -347,7 +347,7 @@ class Solver:
         return Function(self.family, solve)
 
     def run(self, parameters: Any, count: int, *, warm_start: "Solution | Point | None" = None) -> History:
-        """Residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).
+        """Return residuals and objectives after 0, 1, …, `count` steps of a batch, arrays (N, count + 1).
 
         Column k is of the point that `solve(…, steps=k)` returns; column 0 is the start. They are measured in float64,
         in other precisions from the points themselves. The objective is the family's own, without the sign and the
@@ -362,7 +362,7 @@ class Solver:
             raise ValueError("the batch is empty")
         start = self._read_start(warm_start, (instances,))
 
-        def piece(index: int, width: int) -> History:
+        def run_piece(index: int, width: int) -> History:
             padded = np.minimum(np.arange(index, index + width), instances - 1)
             part = map_given(lambda point: point.map(lambda a: a[..., padded]), start)
             found = self._run_piece(self._select(parameters, padded), width, count, part)
@@ -372,7 +372,7 @@ class Solver:
         largest = batching.choose_narrow(instances)
         if self.plan.on_host:
             largest = 1
-        parts = batching.run(piece, batching.divide(instances, largest))
+        parts = batching.run(run_piece, batching.divide(instances, largest))
         return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
     def _run_piece(self, parameters: Any, instances: int, count: int, start: Point | None) -> History:
@@ -404,7 +404,8 @@ class Solver:
         return Finisher(self._working, proximal)
 
     def seconds(self, parameters: Any, count: int) -> np.ndarray:
-        """Wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each instance."""
+        """Return the wall-clock seconds (N,) of exactly `count` steps in one batch, an equal share for each
+        instance."""
         self.solve_batch(parameters, steps=count)  # compiles
         instances = self._count(parameters)
         return np.full(instances, self.solve_batch(parameters, steps=count).time / instances)
@@ -412,7 +413,7 @@ class Solver:
     def compile(
         self, backend: Literal["c"] = "c", *, precision: Literal["double", "float"] = "double", method: str = "auto"
     ) -> "CompiledSolver | Solver":
-        """This solver as C, built with the machine's compiler and kept in the cache; see `longstep.export_c`.
+        """Make C of this solver, built with the machine's compiler and kept in the cache; see `longstep.export_c`.
 
         For one instance at a time it is many times faster. Without a compiler: a warning, and this solver itself.
         """
@@ -449,7 +450,7 @@ class Solver:
         """Read a solver that `save` wrote. A family made of Python functions must be passed again."""
         path = Path(path)
         parts = load_parts(path, family)
-        return checked(path, "the solver", lambda: _make_of_parts(parts))
+        return make_or_refuse(path, "the solver", lambda: _make_of_parts(parts))
 
     @override
     def __reduce__(self) -> "tuple[Callable[[Parts], Solver], tuple[Parts]]":
@@ -502,7 +503,7 @@ class Solver:
 
     @functools.cached_property
     def _everywhere(self) -> tuple:
-        return batching.everywhere(self._leaves)
+        return batching.share_everywhere(self._leaves)
 
     @functools.cached_property
     def _predict(self) -> Callable[[Any], Point | None]:
@@ -571,13 +572,13 @@ class Solver:
         if np.isin(ended["status"], INFEASIBLE).any():
             ended |= collect_rays(ended["status"], jitted.extract_rays(self._key, leaves, encoded, progress))
         if self.seen is not None:
-            ended["outside"] = self.seen.outside(encoded)
+            ended["outside"] = self.seen.find_outside(encoded)
         if self.finish is not None and not budget.fixed:
             # Whether the finish was tried or not.
             ended = widen_ended(ended)
         if exact is None:
             return ended
-        return exact.into(ended)
+        return exact.put_into(ended)
 
 
 class _Given(NamedTuple):
@@ -618,7 +619,7 @@ def _make_of_parts(parts: Parts) -> Solver:
     solver.seen = parts.seen
     solver.start = parts.start
     solver.patience = parts.patience
-    solver.proximal = learned_proximal(parts.record)
+    solver.proximal = recall_proximal(parts.record)
     return solver
 
 

@@ -13,7 +13,7 @@ from .data.columns import Columns, list_names, name_arrays, rename_columns
 from .data.tables import make_arrow
 from .errors import SamplesError
 from .solver import Solver
-from .streaming.stream import BatchSolver, Limits, Precision, Work, unite_columns
+from .streaming.stream import BatchSolver, LimitOptions, Precision, Work, unite_columns
 
 # A dict of arrays, or a table of pandas or of Arrow.
 TableT = TypeVar("TableT")
@@ -51,7 +51,7 @@ class SolveBatches:
         columns: Columns = None,
         keep: Sequence[str] = (),
         compiled: bool = False,
-        **limits: Unpack[Limits],
+        **limits: Unpack[LimitOptions],
     ):
         options = {"variables": variables, "dtype": dtype, "columns": columns, "keep": keep, "compiled": compiled}
         self._make_again = functools.partial(type(self), **options, **limits)

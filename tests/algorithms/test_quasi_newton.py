@@ -46,7 +46,7 @@ def test_the_matrix_is_that_of_bfgs():
     changes = np.einsum("ij,kjl->kil", root @ root.T, steps)
     good = np.array([[True, True, True], [True, False, True], [True, True, True]])
     for s, y, g in zip(steps, changes, good, strict=True):
-        pairs = pairs.joined(jnp.asarray(s), jnp.asarray(y), jnp.asarray(g))
+        pairs = pairs.add_pair(jnp.asarray(s), jnp.asarray(y), jnp.asarray(g))
     v = rng.normal(size=(n, N))
     unit = np.array([0.5, 1.0, 2.0])
     found = pairs.apply_inverse(jnp.asarray(v), jnp.asarray(unit))

@@ -58,7 +58,7 @@ def test_points_are_those_of_whole_steps(safeguarded):
 def test_where_memory_is_short_the_smaller_factors_are_kept(monkeypatch):
     ample = ls.Solver(family(), schedule(), algorithm=Condensed())
     v = ample.plan.factors.inverse.inverse.shape[-1]
-    monkeypatch.setattr("longstep.engine.factorization.usable", lambda: 8 * v**2 * (STEPS + 1))
+    monkeypatch.setattr("longstep.engine.factorization.measure_usable", lambda: 8 * v**2 * (STEPS + 1))
     short = ls.Solver(family(), schedule(), algorithm=Condensed())
     assert short.plan.factors.response is None
     assert short.plan.factors.inverse.shape == (STEPS + 1, v, v)

@@ -90,9 +90,9 @@ def test_float32_factors_are_saved_and_refused_where_there_are_none(tmp_path):
 def test_a_chunk_fits_into_memory(monkeypatch):
     assert batching.chunk(1000, 8) == 512
     monkeypatch.setattr(batching, "_has_one_cpu", lambda: False)
-    monkeypatch.setattr(batching, "available", lambda: 2**40)
+    monkeypatch.setattr(batching, "measure_available", lambda: 2**40)
     assert batching.chunk(1000, 8) == 100_000
-    monkeypatch.setattr(batching, "available", lambda: 2 * 12 * 8 * 1000 * 77)
+    monkeypatch.setattr(batching, "measure_available", lambda: 2 * 12 * 8 * 1000 * 77)
     assert batching.chunk(1000, 8) == 77
-    monkeypatch.setattr(batching, "available", lambda: 10)
+    monkeypatch.setattr(batching, "measure_available", lambda: 10)
     assert batching.chunk(1000, 8) == 1

@@ -71,7 +71,7 @@ def stuck():
 def test_instances_on_which_steps_creep_are_solved():
     problem, values = stuck()
     family = ls.from_cvxpy(problem).family
-    parameters = family.layout.many(values)
+    parameters = family.layout.read_many(values)
     limits = {"eps_abs": 1e-6, "eps_rel": 1e-6, "max_iter": 3000}
     steps, finished = (ls.Solver(family, finish=f).solve_batch(parameters, **limits) for f in (False, True))
     assert np.sum(~np.asarray(steps.solved)) > 3, "steps alone solve them: the test sees nothing"

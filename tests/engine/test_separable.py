@@ -11,7 +11,7 @@ from longstep.algorithms.douglas_rachford import DouglasRachford
 from longstep.algorithms.proximal import AcceleratedProximalGradient, ProximalGradient
 from longstep.engine.finisher import can_finish, finish_cost
 from longstep.research.experiments.lasso import Lasso
-from longstep.training.finish import first_try
+from longstep.training.finish import try_first
 
 N = 16
 TIGHT = {"eps_abs": 1e-9, "eps_rel": 1e-9}
@@ -224,7 +224,7 @@ def test_when_to_try_is_learned_and_saved(tmp_path):
     training = ls.train(family, data, **options)
     solver = ls.Solver(family, training)
     assert solver.finish == training.record["finish"]
-    assert first_try(solver, data).exact.all()
+    assert try_first(solver, data).exact.all()
     solver.save(tmp_path / "a.longstep")
     loaded = ls.Solver.load(tmp_path / "a.longstep")
     assert (loaded.finish, loaded.content_hash()) == (solver.finish, solver.content_hash())

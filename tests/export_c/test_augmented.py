@@ -133,8 +133,8 @@ def test_panels_have_the_entries_of_L(name, lanes):
             at += len(rows)
         for c in range(shape.columns):
             L[panels.rows[s], own + c] = values[at : at + shape.rows]
-            assert not values[at + shape.rows : at + shape.padded(lanes)].any()
-            at += shape.padded(lanes)
+            assert not values[at + shape.rows : at + shape.pad(lanes)].any()
+            at += shape.pad(lanes)
     assert at == values.size
     np.testing.assert_array_equal(L, lower.toarray()[np.ix_(panels.order, panels.order)])
     assert len(panels.rows) < lower.shape[0]

@@ -71,7 +71,7 @@ def extended_osqp(solver, parameter, count):
     family, wide = solver.family, np.longdouble
     matrices, scaling, rows = family.matrices, family.matrices.scaling, family.host.kinds.bounded
     d, e, c = (np.asarray(a) for a in (scaling.d, scaling.e, scaling.c))
-    data = family.data(family.single(parameter))
+    data = family.data(family.batch_one(parameter))
     q, l, u = ((v * data[k][0]).astype(wide) for k, v in (("q", c * d), ("l", 1.0), ("u", 1.0)))
     l, u = e * l[rows], e * u[rows]
     P = (c * d[:, None] * family.P.toarray() * d).astype(wide)

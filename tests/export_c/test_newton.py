@@ -45,7 +45,7 @@ def test_instances_on_which_steps_creep_are_exact():
     """Many multipliers: the linear systems are nearly singular."""
     problem, values = stuck()
     family = ls.from_cvxpy(problem).family
-    parameters = family.layout.many(values)
+    parameters = family.layout.read_many(values)
     compiled = ls.Solver(family, finish=60).compile()
     found = compiled.solve_batch(parameters, eps_abs=1e-9, eps_rel=1e-9, max_iter=2000)
     assert np.all(found.exact)

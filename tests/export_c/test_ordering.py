@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from longstep.export_c.ordering import (
-    Costs,
+    BlockCosts,
     choose_blocks,
     eliminate,
     join_columns,
@@ -41,7 +41,7 @@ def apply_blocks(blocks, K, b):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("costs", [Costs(0, 0, 1), Costs(20, 2, 4), Costs(1e6, 0, 4)])
+@pytest.mark.parametrize("costs", [BlockCosts(0, 0, 1), BlockCosts(20, 2, 4), BlockCosts(1e6, 0, 4)])
 def test_blocks_solve_the_system(seed, costs):
     pattern = random_pattern(seed)
     rng = np.random.default_rng(seed)
@@ -75,7 +75,7 @@ def test_costs_decide():
     """Free blocks stay single columns, dear ones become one."""
     pattern = random_pattern(2, density=0.02)
     order = order_by_degree(pattern)
-    small, large = (merge_columns(pattern, order, Costs(block, 0, 1)) for block in (0, 1e9))
+    small, large = (merge_columns(pattern, order, BlockCosts(block, 0, 1)) for block in (0, 1e9))
     assert len(large.rows) < len(small.rows)
-    for blocks, costs in ((small, Costs(0, 0, 1)), (large, Costs(1e9, 0, 1))):
+    for blocks, costs in ((small, BlockCosts(0, 0, 1)), (large, BlockCosts(1e9, 0, 1))):
         assert blocks.cost(costs) <= order_columns(pattern).cost(costs)

@@ -141,7 +141,7 @@ def test_steps_are_in_units_of_the_instance(algorithm, dtype):
 def test_units_are_part_of_the_family():
     old, own = (ls.Smooth(scaled_fit, 7.0, 3, lipschitz_of=f) for f in (None, scaled_lipschitz))
     assert old.content_hash() == ls.Smooth(scaled_fit, 7.0, 3).content_hash() != own.content_hash()
-    assert own.astype("float32").widened().content_hash() == own.content_hash()
+    assert own.astype("float32").widen().content_hash() == own.content_hash()
     assert "Lₓ of the instance" in str(ls.guarantee(ls.Solver(own)).convergence)
     assert "Lₓ" not in str(ls.guarantee(ls.Solver(old)).convergence)
 

@@ -20,7 +20,7 @@ from longstep.data.dataset import Split
 from longstep.engine.finisher import Patience
 from longstep.engine.start import LearnedStart
 from longstep.errors import CertificateError, FileFormatError
-from longstep.evaluation.evaluate import trained_instances
+from longstep.evaluation.evaluate import find_trained
 from longstep.export_c import Export
 from longstep.families.parameter_range import Seen
 
@@ -379,7 +379,7 @@ def solver_files(rng: np.random.Generator, folder: Path) -> str:
         require(isinstance(error, FileFormatError) or no_family, f"{type(error).__name__}: {error}")
         return "refused"
     loaded.solve(np.zeros(2), max_iter=20)
-    trained_instances(loaded, Split("test", loaded.family, np.zeros((3, 2)), None))
+    find_trained(loaded, Split("test", loaded.family, np.zeros((3, 2)), None))
     if loaded.record is not None:
         _describe_training(_pick_training(loaded.record))
         ls.Solver(loaded.family, algorithm=loaded.algorithm, **loaded.record.get("constant", {}))

@@ -139,7 +139,7 @@ def test_rows_that_elimination_begins_with_are_joined_to_the_square(shape):
 
 
 def test_factors_that_are_not_kept_any_more_are_made_again(monkeypatch):
-    monkeypatch.setattr(augmented, "available", lambda: 0)
+    monkeypatch.setattr(augmented, "measure_available", lambda: 0)
     make, form = sparse_operator()
     rng = np.random.default_rng(3)
     operators = [make(jnp.float64(0.1), jnp.asarray(rng.uniform(0.1, 10, 60))) for _ in range(12)]
@@ -151,7 +151,7 @@ def test_factors_that_are_not_kept_any_more_are_made_again(monkeypatch):
 
 
 def test_threads_that_use_a_factor_keep_it_from_the_next_operator(monkeypatch):
-    monkeypatch.setattr(augmented, "available", lambda: 0)
+    monkeypatch.setattr(augmented, "measure_available", lambda: 0)
     monkeypatch.setattr(augmented, "_KEPT", 1)
     make, form = sparse_operator()
     K = make(jnp.float64(0.1), jnp.ones(60))

@@ -217,7 +217,7 @@ def test_refinement_recovers_digits():
     for before, after in itertools.pairwise(errors[:3]):
         assert after < 1e-2 * before
     assert errors[3] < 1e-12
-    assert Inverse(rough).refined(1e-4, 1e-11).refinements == 2
+    assert Inverse(rough).refine(1e-4, 1e-11).refinements == 2
 
 
 def test_refinement_counts():

@@ -21,9 +21,9 @@ from longstep.report.tables import (
     Column,
     Table,
     certificate_table,
-    certified_against,
     comparison,
     statistics_table,
+    tabulate_certified,
 )
 
 
@@ -221,7 +221,7 @@ def test_powers_of_ten_stay_what_they_are():
 def test_certificates_against_further_instances():
     values = np.stack([np.full(200, 1.0), (np.arange(200) + 0.5) * 5e-8], axis=1)
     claims = [Claim(1, 9e-6, 0.85, 3), Claim(1, 5e-6, 0.52, 9), Claim(1, 1e-6, 0.5, 9), Claim(0, math.inf, 0.9, 9)]
-    table = certified_against(certificate(claims), evaluation(values))
+    table = tabulate_certified(certificate(claims), evaluation(values))
     assert [row[0] for row in table.rows] == [1, 1, 1]  # ∞ claims nothing
     for row, claim in zip(table.rows, claims, strict=False):
         successes = sum(value < claim.tolerance for value in values[:, 1])
@@ -239,11 +239,11 @@ def test_certificates_against_further_instances():
 def test_lower_curves_are_checked_too():
     values = np.full((100, 2), 1e-6)
     values[:3, 0] = 1e-8
-    table = certified_against(QUANTILES, evaluation(values))
+    table = tabulate_certified(QUANTILES, evaluation(values))
     assert [(row[0], row[1][0], row[4], row[5]) for row in table.rows] == [
         (0, "≥", (97, 100), False), (1, "<", (100, 100), True),
     ]  # fmt: skip
-    nothing = certified_against(certificate([Claim(1, math.inf, 0.975, 500)], (0.0,), 0.975), evaluation(values))
+    nothing = tabulate_certified(certificate([Claim(1, math.inf, 0.975, 500)], (0.0,), 0.975), evaluation(values))
     assert nothing.rows == ()
     assert nothing.note == "Nothing was certified that could be observed."
 
@@ -251,13 +251,13 @@ def test_lower_curves_are_checked_too():
 def test_only_further_instances_of_the_same_method_count():
     c, e = QUANTILES, evaluation(np.ones((3, 2)))
     with pytest.raises(ValueError, match="of another method"):
-        certified_against(c, replace(e, method_hash="b"))
+        tabulate_certified(c, replace(e, method_hash="b"))
     with pytest.raises(ValueError, match="Evaluate with metric='suboptimality'"):
-        certified_against(c, replace(e, metric="gap"))
+        tabulate_certified(c, replace(e, metric="gap"))
     with pytest.raises(ValueError, match=r"they cannot confirm it. Evaluate on further ones"):
-        certified_against(c, replace(e, data_hash="validation data"))
+        tabulate_certified(c, replace(e, data_hash="validation data"))
     with pytest.raises(ValueError, match="speaks of 1 iterations, the evaluation has 0"):
-        certified_against(c, replace(e, values=e.values[:, :1]))
+        tabulate_certified(c, replace(e, values=e.values[:, :1]))
 
 
 def test_a_certificate_of_a_solver_holds_on_its_test_instances():
@@ -266,7 +266,7 @@ def test_a_certificate_of_a_solver_holds_on_its_test_instances():
     data = ls.Dataset.sample(family, lambda rng: rng.normal(size=2), sizes, references=False)
     solver = ls.Solver(family, step=0.4)
     evaluated = ls.evaluate(solver, data.test, 8, timed=False)
-    table = certified_against(ls.certify(solver, data.validation, [4, 8]), evaluated)
+    table = tabulate_certified(ls.certify(solver, data.validation, [4, 8]), evaluated)
     assert len(table.rows) == 4
     for k, (side, bound), certified, observed, _, holds, _ in table.rows:
         column = evaluated.values[:, k]

@@ -21,7 +21,7 @@ from longstep.training.closed_form.exact import (
     polynomial_steps,
     worst_case_rates,
 )
-from longstep.training.closed_form.spectrum import EPS, Gaussian, Spectrum
+from longstep.training.closed_form.spectrum import EPS, ErrorSpectrum, Gaussian
 
 TOLERANCES = np.array([1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8])
 
@@ -68,7 +68,7 @@ def test_one_step_without_a_gradient_or_with_a_wrong_optimum():
 def test_one_step_is_the_polynomial_of_degree_one():
     family, _ = random_quadratic(np.array([0.2, 0.5, 1.0, 3.0]))
     errors = np.random.default_rng(1).normal(size=(6, 4))
-    eigen = Spectrum(family)
+    eigen = ErrorSpectrum(family)
     expected = polynomial_steps(eigen.eigenvalues, eigen.weights(errors), 1)
     np.testing.assert_allclose(one_step(errors @ family.P.toarray(), errors), expected[0], rtol=1e-12)
 
@@ -232,7 +232,7 @@ def test_gaussian_weights_against_monte_carlo():
     family, _ = random_quadratic(values, q=rng.normal(size=n), parameter=ls.Affine(q=M))
     x = source.mean + rng.normal(size=(N, d)) @ root.T
     optima = -np.linalg.solve(family.P.toarray(), family.data(x)["q"].T).T
-    eigen = Spectrum(family)
+    eigen = ErrorSpectrum(family)
     np.testing.assert_allclose(eigen.eigenvalues, values)
     np.testing.assert_allclose(eigen.weights(source), eigen.weights(-optima), rtol=0.02)
     np.testing.assert_allclose(np.sum(eigen.weights(-optima)), np.mean(np.sum(optima**2, axis=1)))
@@ -241,7 +241,7 @@ def test_gaussian_weights_against_monte_carlo():
 def test_without_a_parameter_map_the_gaussian_is_that_of_the_linear_term():
     family = ls.Quadratic(np.diag([1.0, 4.0]), q=[5.0, 5.0])
     source = Gaussian([2.0, 0.0], np.diag([1.0, 3.0]))
-    np.testing.assert_allclose(Spectrum(family).weights(source), [5.0, 3 / 16])
+    np.testing.assert_allclose(ErrorSpectrum(family).weights(source), [5.0, 3 / 16])
 
 
 @pytest.mark.parametrize("diagonal", [True, False])
@@ -250,7 +250,7 @@ def test_directions_without_curvature_carry_no_weight(diagonal):
     family = ls.Quadratic(np.diag(values)) if diagonal else random_quadratic(values)[0]
     assert family.strong_convexity == 0
     for source in (Gaussian(np.ones(4), np.eye(4)), np.ones((2, 4))):
-        weights = Spectrum(family).weights(source)
+        weights = ErrorSpectrum(family).weights(source)
         assert np.all(weights[:2] == 0)
         assert np.all(weights[2:] > 0)
         schedule = exact_schedule(family, source)
@@ -264,7 +264,7 @@ def test_components_that_are_rounding_carry_no_weight():
     rng = np.random.default_rng(0)
     A = rng.normal(size=(10, 40)) / 4
     family = ls.Quadratic(A.T @ A + 0.01 * np.eye(40), parameter=ls.Affine(q=-A.T))
-    weights = Spectrum(family).weights(Gaussian(np.zeros(10), np.eye(10)))
+    weights = ErrorSpectrum(family).weights(Gaussian(np.zeros(10), np.eye(10)))
     assert np.count_nonzero(weights) == 10
     assert np.max(exact_schedule(family, Gaussian(np.zeros(10), np.eye(10))).step) < 50
 
@@ -346,8 +346,8 @@ def test_the_solver_follows_the_expected_course(momentum):
     algorithm = ls.HeavyBall() if momentum else ls.GradientDescent()
     solver = ls.Solver(family, schedule, algorithm=algorithm)
     q = errors @ family.P.toarray()
-    weights = Spectrum(family).weights(errors)
-    expected = expected_losses(Spectrum(family).eigenvalues, weights, *schedule.varying.values())
+    weights = ErrorSpectrum(family).weights(errors)
+    expected = expected_losses(ErrorSpectrum(family).eigenvalues, weights, *schedule.varying.values())
     for k in (1, 5, 9):
         x = np.asarray(solver.solve_batch({"q": q}, max_iter=k, eps_abs=0.0, eps_rel=0.0).x)
         np.testing.assert_allclose(np.mean(np.sum((x + errors) ** 2, axis=1)), expected[k], rtol=1e-8)
@@ -371,7 +371,7 @@ def test_rounding_errors_do_not_spoil_the_schedule(dtype, momentum, block, condi
     for k in range(len(t)):
         z, previous = z - t[k] * (z @ P + q) + beta[k] * (z - previous), z
     reached = np.sum((z + errors) ** 2) / N
-    eigen = Spectrum(family)
+    eigen = ErrorSpectrum(family)
     promised = expected_losses(eigen.eigenvalues, eigen.weights(errors), t, beta)
     assert promised[-1] < 0.6 * promised[0]
     assert len(schedule) == 80 or promised[-1] < 1e-9 * promised[0]
@@ -444,7 +444,7 @@ class Ridge:
         A = np.random.RandomState(42).randn(500, 1000) / np.sqrt(500)
         A /= np.linalg.norm(A, axis=0)
         self.family = ls.Quadratic(A.T @ A + 0.02 * np.eye(1000), parameter=ls.Affine(q=-A.T))
-        eigen = Spectrum(self.family)
+        eigen = ErrorSpectrum(self.family)
         self.values, self.weights = eigen.eigenvalues, eigen.weights(Gaussian(np.zeros(500), np.eye(500)))
         self.live = self.weights > 0
         b = np.random.default_rng(142).normal(size=(500, 200))

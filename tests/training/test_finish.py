@@ -8,7 +8,7 @@ import pytest
 import longstep as ls
 from longstep.algorithms.condensed import Condensed
 from longstep.engine.finish import PROXIMAL
-from longstep.training.finish import Trials, first_try, learn_finish
+from longstep.training.finish import Trials, learn_finish, try_first
 from longstep.training.recipe import DEFAULT
 
 from ..helpers import random_qp
@@ -37,12 +37,12 @@ def test_the_proximal_term_is_the_one_with_which_most_become_exact(tmp_path):
     assert learn_finish(family, training, data, recipe)["proximal"] == 1e-3
     solver = ls.Solver(family, replace(training, record=training.record | {"proximal": 1e-3}))
     assert solver.proximal == 1e-3
-    assert np.all(first_try(solver, data).exact)
+    assert np.all(try_first(solver, data).exact)
     solver.save(tmp_path / "a.longstep")
     again = ls.Solver.load(tmp_path / "a.longstep")
     assert (again.proximal, again.content_hash()) == (solver.proximal, solver.content_hash())
     again.proximal = 1e12
-    assert not np.any(first_try(again, data).exact)
+    assert not np.any(try_first(again, data).exact)
     assert again.content_hash() != solver.content_hash()
 
 
@@ -62,7 +62,7 @@ def test_blocks_follow_each_other_while_they_pay():
     shorter = ls.train(family, data, algorithm=Condensed(), horizon=None, recipe=length, **options)
     assert 0 < len(shorter.schedule) < 16
     assert shorter.record["finish"] <= len(shorter.schedule)
-    assert np.all(first_try(ls.Solver(family, shorter), data).exact)
+    assert np.all(try_first(ls.Solver(family, shorter), data).exact)
     looked_at = []
 
     def falls_twice(trials):

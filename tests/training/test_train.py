@@ -21,7 +21,6 @@ from longstep.algorithms.condensed import Condensed
 from longstep.data.dataset import Split
 from longstep.families.point import Point
 from longstep.research.experiments import kalman, quadcopter
-from longstep.training import learner as learner_module
 from longstep.training import steady as steady_module
 from longstep.training.constant import judge_level
 from longstep.training.instances import gather
@@ -321,21 +320,6 @@ def test_instances_count_by_both_means(logs, tail):
     np.testing.assert_allclose(average_logs(jnp.asarray(twice), tail, jnp.asarray(shares)), found, rtol=1e-9, atol=1e-9)
 
 
-def test_the_joint_pass_is_judged_at_the_ends_of_blocks(monkeypatch):
-    case, losses = ADMM, []
-
-    class Noted(Program):
-        def __init__(self, task, loss, *rest):
-            losses.append(loss)
-            super().__init__(task, loss, *rest)
-
-    monkeypatch.setattr(learner_module, "Program", Noted)
-    loss = ls.Loss(metric=1.0, tail=0.5, stress=1.0, fall=1.0)
-    ls.train(case.family, split(case), horizon=4, block=(1, 3), loss=loss, iterations=3, joint=True, **QUIET)
-    assert losses[0] == replace(loss, every=Recipe().every)
-    assert losses[-1] == ls.Loss(metric=1.0, tail=0.5, stress=0.0, fall=1.0, every=(1, 4))
-
-
 def test_the_steady_state_lasts(monkeypatch):
     """Of two candidates the one is kept whose errors are lower in the end, by a solver that runs each."""
     case = ADMM
@@ -367,11 +351,11 @@ class Interrupt(Exception):
 )
 def test_an_interrupted_training_goes_on_bit_for_bit(case, dear, tmp_path):
     # Of lengths 2 and 4.
-    options = {"horizon": 6, "block": (2, 4), "iterations": 8, "joint": True, "progress": False}
+    options = {"horizon": 6, "block": (2, 4), "iterations": 8, "progress": False}
     if dear:
         options |= {"starts": 3}
     expected = ls.train(case.family, split(case), cache=False, **options)
-    for part in ("best constant", "block 1 of 2", "block 2 of 2", "steady state", "all blocks together"):
+    for part in ("best constant", "block 1 of 2", "block 2 of 2", "steady state"):
 
         def stop(event, part=part):
             if event["part"] == part:

@@ -1,7 +1,7 @@
 """How long dense linear algebra takes, about, and that work of more than some seconds is told before it begins."""
 
 from .progress import say
-from .text import duration
+from .text import describe_duration
 
 # Operations a second of two ordinary cores in factorizations.
 SPEED = 6e10
@@ -14,4 +14,4 @@ LONG_SECONDS = 10.0
 def announce(work: str, seconds: float) -> None:
     """Say what longstep is about to do, where that takes long."""
     if seconds > LONG_SECONDS:
-        say(f"longstep {work}, which takes {duration(seconds)}")
+        say(f"longstep {work}, which takes {describe_duration(seconds)}")

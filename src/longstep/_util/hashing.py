@@ -25,7 +25,7 @@ class _Digest(Protocol):
 
 
 def content_hash(*items: object) -> str:
-    """SHA-256 over arrays (dtype, shape, bytes), sparse matrices, numbers, strings and nested containers."""
+    """Return a SHA-256 of arrays (dtype, shape, bytes), sparse matrices, numbers, strings and nested containers."""
     digest = hashlib.sha256()
     for item in items:
         _feed(digest, item)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import jax
 
-from .text import in_words
+from .text import describe_bytes
 
 
-def available() -> int:
-    """Bytes that are free now: the accelerator's where there is one, else the machine's or its container's."""
+def measure_available() -> int:
+    """Return the bytes that are free now: those of the accelerator where there is one, else of the machine or its
+    container."""
     device = jax.devices()[0]
     if device.platform != "cpu" and (stats := device.memory_stats()) and "bytes_limit" in stats:
         return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
@@ -43,15 +44,17 @@ def _measure_container() -> list[int]:
     return left
 
 
-def usable() -> float:
-    """Bytes that work may take: nine tenths of what is free."""
-    return 0.9 * available()
+def measure_usable() -> float:
+    """Return the bytes that work may take: nine tenths of what is free."""
+    return 0.9 * measure_available()
 
 
 def require(need: float, purpose: str, advice: str, limit: float | None = None) -> None:
     """Refuse work that needs more than the limit, or than what work may take."""
     most = limit
     if most is None:
-        most = usable()
+        most = measure_usable()
     if need > most:
-        raise MemoryError(f"{purpose} needs {in_words(need)}, more than the {in_words(most)} that are free. {advice}")
+        raise MemoryError(
+            f"{purpose} needs {describe_bytes(need)}, more than the {describe_bytes(most)} that are free. {advice}"
+        )

@@ -72,10 +72,10 @@ def write(
         "metadata": text,
         "hash": _hash(kind, version, arrays, text),
     }
-    write_bytes(path, _in_order(save(arrays, header)))
+    write_bytes(path, _order_header(save(arrays, header)))
 
 
-def _in_order(payload: bytes) -> bytes:
+def _order_header(payload: bytes) -> bytes:
     """Return the same safetensors file with the entries of its header in order: safetensors writes metadata in any
     order."""
     size = int.from_bytes(payload[:8], "little")

@@ -4,23 +4,23 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 
-def shortened(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
-    """Return a positive number with so many digits.
+def shorten_number(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
+    """Return a positive number with `digits` digits.
 
     Twelve digits first: neither 1e-3 nor a power of ten out of `logspace` is meant to be a little more.
     """
     return Decimal(f"{value:.12e}").normalize(Context(prec=digits, rounding=rounding))
 
 
-def above(value: float) -> str:
-    """Three digits, rounded up: a certificate promises less than it could, never more.
+def round_up(value: float) -> str:
+    """Return three digits, rounded up: a certificate promises less than it could, never more.
 
-    >>> above(0.01234), above(1.2341e-7)
+    >>> round_up(0.01234), round_up(1.2341e-7)
     ('0.0124', '1.24e-7')
     """
-    short = shortened(value, 3, ROUND_CEILING)
+    short = shorten_number(value, 3, ROUND_CEILING)
     if not Decimal("1e-3") <= short < Decimal("1e6"):
-        return _scientific(f"{short.normalize():e}")
+        return _trim_exponent(f"{short.normalize():e}")
     return f"{short:f}"
 
 
@@ -30,25 +30,25 @@ def percent(fraction: float) -> str:
 
 
 def error_text(value: float, digits: int = 2, rounding: str = ROUND_HALF_EVEN) -> str:
-    """1.2e-3, always with so many digits; zero as 0."""
+    """Return 1.2e-3, always with `digits` digits; zero as 0."""
     if not math.isfinite(value) or value == 0:
         return "∞" if value == math.inf else f"{value:g}"
-    return _scientific(f"{shortened(value, digits, rounding):.{digits - 1}e}")
+    return _trim_exponent(f"{shorten_number(value, digits, rounding):.{digits - 1}e}")
 
 
 def tolerance_text(value: float) -> str:
-    """1e-3, 2.5e-3: with as few digits as it has, up to three."""
+    """Return 1e-3, 2.5e-3: with as few digits as it has, up to three."""
     mantissa, exponent = error_text(value, 3).split("e")
     return f"{float(mantissa):g}e{exponent}"
 
 
 def bound_above(value: float) -> str:
-    """Three digits, rounded up, as `error_text` writes them."""
+    """Return three digits, rounded up, as `error_text` writes them."""
     return error_text(value, 3, ROUND_CEILING)
 
 
 def bound_below(value: float) -> str:
-    """Three digits, rounded down, as `error_text` writes them."""
+    """Return three digits, rounded down, as `error_text` writes them."""
     return error_text(value, 3, ROUND_FLOOR)
 
 
@@ -66,8 +66,8 @@ def seconds_text(value: float | None) -> str:
     return f"{value:.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
 
 
-def duration(value: float) -> str:
-    """Return about how long so many seconds are, in words."""
+def describe_duration(value: float) -> str:
+    """Return in words about how long `value` seconds are."""
     if value < 90:
         return f"about {value:.0f} s"
     if value < 5400:
@@ -75,12 +75,31 @@ def duration(value: float) -> str:
     return f"about {value / 3600:.0f} hours"
 
 
-def in_words(count: float) -> str:
-    """Bytes with a unit."""
+def describe_bytes(count: float) -> str:
+    """Return bytes with a unit."""
     for unit, bytes_of in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= bytes_of:
             return f"{count / bytes_of:.3g} {unit}"
     return f"{count:.0f} bytes"
+
+
+def state_bytes(count: int) -> str:
+    """Return bytes to the last one and, from a KiB on, in KiB behind: 2,048 bytes (2.0 KiB)."""
+    if count < 1024:
+        return f"{count:,} bytes"
+    return f"{count:,} bytes ({count / 1024:.1f} KiB)"
+
+
+def state_mebibytes(count: float) -> str:
+    """Return bytes in whole MiB, to be compared with a limit: 300 MiB."""
+    return f"{count / 2**20:.0f} MiB"
+
+
+def value_text(value: float | None) -> str:
+    """Return a number with up to four digits, `unknown` for None."""
+    if value is None:
+        return "unknown"
+    return f"{value:.4g}"
 
 
 def reached_text(pair: tuple[int | None, int | None]) -> str:
@@ -95,11 +114,11 @@ def count_text(count: float) -> str:
 
 
 def ratio_text(pair: tuple[int, int]) -> str:
-    """3/200."""
+    """Return 3/200."""
     return f"{pair[0]}/{pair[1]}"
 
 
-def _scientific(text: str) -> str:
-    """Without a plus and zeros in the exponent."""
+def _trim_exponent(text: str) -> str:
+    """Return the number without a plus and zeros in the exponent."""
     mantissa, exponent = text.split("e")
     return f"{mantissa}e{int(exponent)}"

@@ -216,7 +216,7 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
         return start + 2 * jnp.log(jnp.finfo(start.dtype).eps ** 0.7)
 
     def scaled(self, family: FamilyT, theta: dict[str, float], multiple: float) -> dict[str, float]:
-        """Return θ with all penalties so many times as strong; θ itself where there are none."""
+        """Return θ with all penalties `multiple` times as strong; θ itself where there are none."""
         return theta
 
     def balance(
@@ -224,8 +224,8 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     ) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
         """Return the logarithms of the relative primal and dual residuals, whose balance OSQP adapts penalties by."""
         return (
-            relative(residuals.primal_max, residuals.primal_scale),
-            relative(residuals.dual_max, residuals.dual_scale),
+            compute_log_ratio(residuals.primal_max, residuals.primal_scale),
+            compute_log_ratio(residuals.dual_max, residuals.dual_scale),
         )
 
     def safe(self, family: FamilyT, steady: dict[str, float]) -> dict[str, float]:
@@ -288,7 +288,7 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
             )
 
 
-def relative(residual: Float[Array, "*N"], scale: Float[Array, "*N"]) -> Float[Array, "*N"]:
+def compute_log_ratio(residual: Float[Array, "*N"], scale: Float[Array, "*N"]) -> Float[Array, "*N"]:
     """Return log(residual/scale), finite where one of them vanishes."""
     tiny = jnp.finfo(residual.dtype).tiny ** 0.25
     return jnp.log(residual / (scale + tiny) + tiny)

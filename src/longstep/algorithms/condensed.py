@@ -11,13 +11,13 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from ..families.base import Family
-from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
+from ..families.elimination import EliminatedInstance, EliminatedQP, eliminate_equalities
 from ..families.quadratic_program import QP
 from ..linalg.matrix import along, max_norm
 from ..linalg.systems import Gram, Pattern, respond, solve
 from ..schedules.domain import Interval
 from ..schedules.hyperparameter import Hyperparameter
-from .base import relative
+from .base import compute_log_ratio
 from .lifting import lift, measure_lifted
 from .quadratic import (
     QPMethod,
@@ -37,7 +37,7 @@ from .tiles import Rows, Steps, split, suits, take_steps, update
 _TRUSTED = 0.8
 
 
-class Split(eqx.Module):
+class SplitPair(eqx.Module):
     """(z, y) in equilibrated units: split value and dual of the inequalities. Exact steps depend on nothing else."""
 
     z: Float[Array, "i *N"]
@@ -97,7 +97,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def prepare_family(self, family: QP, *, training: bool = False) -> EliminatedQP:
-        return eliminated(family)
+        return eliminate_equalities(family)
 
     @override
     def hyperparameters(self, family: QP) -> tuple[Hyperparameter, ...]:
@@ -124,7 +124,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
     def weights(self, family, theta):
         """Return ρ, one entry for every inequality."""
         rho = theta["rho"]
-        return self.weighted(theta, jnp.broadcast_to(rho, family.elimination.others.shape))
+        return self.weigh_rows(theta, jnp.broadcast_to(rho, family.elimination.others.shape))
 
     @override
     def weighs_alike(self, family):
@@ -187,7 +187,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def trim(self, state):
-        return Split(state.z, state.y)
+        return SplitPair(state.z, state.y)
 
     @override
     def short_step(self, family, instance, theta, factors, state):
@@ -196,7 +196,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         K = self.operator(family, theta)
         respond_to = functools.partial(respond, K, factors.response)
         rows = Rows(instance.level, *family.bounds(instance))
-        return Split(*update(along(K.weights, state.y), theta["alpha"], respond_to, rows, state.z, state.y))
+        return SplitPair(*update(along(K.weights, state.y), theta["alpha"], respond_to, rows, state.z, state.y))
 
     @override
     def take_together(self, family, instance, course, state):
@@ -209,7 +209,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         if not suits(steps, state.z):
             return None
         rows = Rows(instance.level, *family.bounds(instance))
-        return lambda first, stop, state: Split(*take_steps(steps, rows, first, stop, state.z, state.y))
+        return lambda first, stop, state: SplitPair(*take_steps(steps, rows, first, stop, state.z, state.y))
 
     @override
     def residuals(self, family, instance, state):
@@ -229,8 +229,8 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         terms = jnp.stack([jnp.abs(family.matrices.P.mv(w)), jnp.abs(instance.q), jnp.abs(A.rmv(inner))])
         scale = max_norm(jnp.max(terms, axis=0) * along(1 / (scaling.d * scaling.c), w))
         return (
-            relative(max_norm((s - z) * unit), max_norm(jnp.maximum(jnp.abs(s), jnp.abs(z)) * unit)),
-            relative(residuals.dual_max, scale),
+            compute_log_ratio(max_norm((s - z) * unit), max_norm(jnp.maximum(jnp.abs(s), jnp.abs(z)) * unit)),
+            compute_log_ratio(residuals.dual_max, scale),
         )
 
     @override
@@ -244,11 +244,11 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def extract(self, family, instance, state):
-        return extract_qp(family, instance, self.lifted(family, instance, state))
+        return extract_qp(family, instance, self.lift_state(family, instance, state))
 
     @override
     def infeasible(self, family, instance, previous, state, eps):
-        before, after = (self.lifted(family, instance, s) for s in (previous, state))
+        before, after = (self.lift_state(family, instance, s) for s in (previous, state))
         primal, dual = certify_qp(family, instance, before, after, eps)
         if family.elimination.apart is None:
             return primal, dual
@@ -257,7 +257,7 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
 
     @override
     def rays(self, family, instance, previous, state):
-        before, after = (self.lifted(family, instance, s) for s in (previous, state))
+        before, after = (self.lift_state(family, instance, s) for s in (previous, state))
         found = extract_rays(family, instance, before, after)
         if family.elimination.apart is None:
             return found
@@ -268,14 +268,15 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         assert other.y is not None
         return eqx.tree_at(lambda p: p.y, found, jnp.where(alone, other.y, found.y))
 
-    def lifted(self, family: EliminatedQP, instance: EliminatedInstance, state: CondensedState) -> QPState:
+    def lift_state(self, family: EliminatedQP, instance: EliminatedInstance, state: CondensedState) -> QPState:
         """Return the state in all unknowns and rows."""
         return lift(family, instance, state.v, state.z, state.y)
 
     def _contradiction(
         self, family: EliminatedQP, instance: EliminatedInstance, full: QPState
     ) -> tuple[QPState, QPState]:
-        """Two states whose duals differ by what equalities that repeat each other leave of b: a ray, unless zero."""
+        """Return two states whose duals differ by what equalities that repeat each other leave of b: a ray, unless
+        zero."""
         e = family.elimination
         assert e.apart is not None
         left = -e.apart.mv(instance.l[e.equalities])

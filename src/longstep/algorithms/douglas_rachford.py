@@ -144,7 +144,7 @@ class DouglasRachford(CompositeMethod[QuadraticInstance, SplitState]):
 
     @override
     def coordinates(self, family, instance, state):
-        """Both in units of z."""
+        """Return both in units of z."""
         return jnp.concatenate([state.z, state.y / family.lipschitz])
 
     @override

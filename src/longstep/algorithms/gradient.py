@@ -15,7 +15,7 @@ from ..linalg.matrix import max_norm, two_norm
 from ..schedules.domain import Fixed, Interval, Positive, Real
 from ..schedules.hyperparameter import Hyperparameter
 from .base import Algorithm
-from .performance import Errors, Estimation, Performance
+from .performance import ErrorForms, Estimation, Performance
 from .residuals import Residuals
 
 
@@ -60,7 +60,7 @@ MOMENTUM = Hyperparameter("momentum", 0.0, Real(), Fixed(0.0), role="momentum")
 def unconstrained_residuals(
     residual: Float[Array, "n *N"], scale: Float[Array, "*N"], smooth: Float[Array, "*N"], g: Float[ArrayLike, "*N"]
 ) -> Residuals:
-    """Residuals of a problem without constraints: the optimality residual is the dual one.
+    """Return the residuals of a problem without constraints: the optimality residual is the dual one.
 
     The objective is smooth + g, NaN where the smooth part overflowed; g may be infinite.
     """
@@ -78,8 +78,8 @@ def unconstrained_residuals(
     )
 
 
-def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
-    """z⁺ = z − t∇f(z) + β(z − z⁻), with β = 0 where the schedule has no momentum."""
+def estimate_gradient_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> ErrorForms:
+    """Take z⁺ = z − t∇f(z) + β(z − z⁻), with β = 0 where the schedule has no momentum."""
     z = estimation.start
     previous = estimation.start
     for theta in thetas:
@@ -169,7 +169,7 @@ class Extrapolated(GradientMethod[SmoothT, InstanceT]):
 
 
 class GradientDescent(GradientMethod[Differentiable, PyTree]):
-    """z⁺ = z − t∇f(z, x), with hyperparameter `step` = t."""
+    """Take z⁺ = z − t∇f(z, x), with hyperparameter `step` = t."""
 
     family_type: ClassVar[type[Family]] = Differentiable
     theorem: ClassVar[str | None] = (
@@ -201,7 +201,7 @@ class GradientDescent(GradientMethod[Differentiable, PyTree]):
 
 
 class HeavyBall(GradientDescent):
-    """z⁺ = z − t∇f(z, x) + β(z − z⁻), with hyperparameters `step` = t and `momentum` = β.
+    """Take z⁺ = z − t∇f(z, x) + β(z − z⁻), with hyperparameters `step` = t and `momentum` = β.
 
     In the steady state β = 0.
     """

@@ -77,7 +77,7 @@ class OSQP(Splitting[QP, QPInstance, QPState], QPMethod):
     @override
     def weights(self, family, theta):
         """Return ρ, one entry for every row."""
-        return self.weighted(theta, jnp.where(family.equality, theta["rho_eq"], theta["rho_ineq"]))
+        return self.weigh_rows(theta, jnp.where(family.equality, theta["rho_eq"], theta["rho_ineq"]))
 
     @override
     def weighs_alike(self, family):

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 Criterion: TypeAlias = Literal["objective", "distance", "gradient"]
-Vector: TypeAlias = Float[ndarray, " k"]
+Coefficients: TypeAlias = Float[ndarray, " k"]
 # ‖x‖² + Σ F_i as (x, *i), for each criterion.
-Errors: TypeAlias = dict[Criterion, Callable[[], tuple]]
+ErrorForms: TypeAlias = dict[Criterion, Callable[[], tuple]]
 
 
 class Estimation(Protocol):
@@ -21,15 +21,15 @@ class Estimation(Protocol):
     length: float
 
     @property
-    def start(self) -> Vector:
+    def start(self) -> Coefficients:
         """z⁰ − z*."""
         ...
 
-    def gradient(self, z: Vector) -> tuple[Vector, int]:
+    def gradient(self, z: Coefficients) -> tuple[Coefficients, int]:
         """Return ∇f(z), and the index of f(z)."""
         ...
 
-    def proximal_step(self, y: Vector, t: float) -> tuple[Vector, int]:
+    def proximal_step(self, y: Coefficients, t: float) -> tuple[Coefficients, int]:
         """Return prox_{tg}(y − t∇f(y)), and the index of the value of g there."""
         ...
 
@@ -37,5 +37,5 @@ class Estimation(Protocol):
 class Performance(NamedTuple):
     """An algorithm's form for performance estimation: its steps, sizes in units of 1/L, and its hyperparameters."""
 
-    iterate: Callable[[Estimation, list[dict[str, float]]], Errors]
+    iterate: Callable[[Estimation, list[dict[str, float]]], ErrorForms]
     names: tuple[str, ...]

@@ -18,11 +18,11 @@ from .gradient import (
     step_size,
     unconstrained_residuals,
 )
-from .performance import Errors, Estimation, Performance
+from .performance import ErrorForms, Estimation, Performance
 
 
-def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> Errors:
-    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
+def estimate_proximal_steps(estimation: Estimation, thetas: list[dict[str, float]]) -> ErrorForms:
+    """Take y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y)), with β = 0 where the schedule has no momentum."""
     z = estimation.start
     previous = estimation.start
     value = -1
@@ -80,7 +80,7 @@ class ProximalGradient(CompositeMethod[PyTree, GradientState], GradientMethod[Co
 
 
 class AcceleratedProximalGradient(Extrapolated[Composite, PyTree], ProximalGradient):
-    """y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y, x)), with hyperparameters `step` = t and `momentum` = β.
+    """Take y = z + β(z − z⁻), z⁺ = prox_{tg}(y − t∇f(y, x)), with hyperparameters `step` = t and `momentum` = β.
 
     In the steady state β = 0.
     """

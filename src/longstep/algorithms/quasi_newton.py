@@ -32,7 +32,7 @@ class Pairs(eqx.Module):
     y: Float[Array, "m n *N"]
     weight: Float[Array, "m *N"]
 
-    def joined(self, s: Float[Array, "n *N"], y: Float[Array, "n *N"], good: Bool[Array, "*N"]) -> "Pairs":
+    def add_pair(self, s: Float[Array, "n *N"], y: Float[Array, "n *N"], good: Bool[Array, "*N"]) -> "Pairs":
         """Return the pairs with one more in place of the oldest, on the instances where it is good."""
         weight = 1 / jnp.where(good, inner(s, y), 1.0)
 
@@ -173,7 +173,7 @@ def settle(
         jnp.where(taken, ahead.z, state.z),
         jnp.where(taken, ahead.gradient, state.gradient),
         jnp.where(taken, ahead.value, state.value),
-        state.pairs.joined(p, y, good),
+        state.pairs.add_pair(p, y, good),
         jnp.where(good, _divide(curvature, inner(y, y), 1.0), state.unit),
         jnp.where(taken, 1.0, state.cut * jnp.clip(jax.lax.stop_gradient(cut), *_CUT)),
     )

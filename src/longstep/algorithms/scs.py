@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from ..cones.semidefinite import after
+from ..cones.semidefinite import wait_for
 from ..families.base import Family
 from ..families.conic import Conic, ConicInstance
 from ..families.point import Point
@@ -107,7 +107,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
     @override
     def weights(self, family, theta):
         """Return 1/r_y, one entry for every row: K is what elimination leaves of R + M."""
-        return self.weighted(theta, 1 / jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"]))
+        return self.weigh_rows(theta, 1 / jnp.where(family.cones.equalities, theta["r_yz"], theta["r_ynz"]))
 
     @override
     def scaled(self, family, theta, multiple):
@@ -175,7 +175,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
             slack = start.s * along(s.e, start.s)
         # Every step leaves y in K* and s in K; a start need not.
         y = family.cones.project_dual(y)
-        slack = family.cones.project(after(slack, y))
+        slack = family.cones.project(wait_for(slack, y))
         u = jnp.concatenate([x, y]) / instance.size
         v = jnp.concatenate([jnp.zeros_like(x), slack]) / instance.size
         return SCSState(u=u, tau=one, v=v, v_tau=0 * one, carry=u, carry_tau=one, first=first)

@@ -49,8 +49,8 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
     def weighs_alike(self, family: ConstrainedT) -> bool:
         """Return whether all rows have the same weight, whatever θ is."""
 
-    def weighted(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
-        """Weights by kind of row, times the metric where there is one."""
+    def weigh_rows(self, theta: Theta, weights: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Return the weights by kind of row, times the metric where there is one."""
         metric = find_metric(theta)
         if metric is None:
             return weights
@@ -67,7 +67,8 @@ class Splitting(Algorithm[ConstrainedT, InstanceT, StateT]):
         return Hyperparameter("metric", 1.0, Positive(), Positive(), factored=True, role="penalty", entries=entries)
 
     def metric_entries(self, family: ConstrainedT) -> Int[np.ndarray, " m"]:
-        """For every row, the number of its entry in the metric; rows that must share a penalty have one number."""
+        """Return for every row the number of its entry in the metric; rows that must share a penalty have one
+        number."""
         return np.arange(family.matrices.m)
 
     @override

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeGuard, TypeVar, get_args
 from typing_extensions import override
 
 from .._util.plain import Json
-from .._util.text import above, percent, tolerance_text
+from .._util.text import percent, round_up, tolerance_text
 from ..data.dataset import Split
 from ..engine.finish import ACCURACY
 from ..evaluation.evaluate import Metric, evaluate
@@ -35,7 +35,7 @@ from .document import (
     read_text,
     read_texts,
     read_whole,
-    refusing,
+    refuse_faults,
 )
 from .rates import says_the_same, state_convergence
 from .sample import BoundMethod, required_samples
@@ -82,7 +82,7 @@ class Certificate(Document):
                 f"instances from {self.instances} unseen ones."
             )
         return (
-            f"After {claim.iterations} iterations {self.measure} is below {above(claim.tolerance)} on at least "
+            f"After {claim.iterations} iterations {self.measure} is below {round_up(claim.tolerance)} on at least "
             f"{percent(claim.success)} of instances, with confidence {self.confidence:.4g}, established on "
             f"{self.instances} unseen instances of this distribution ({claim.violations} of them violated it)."
         )
@@ -183,7 +183,7 @@ class Certificate(Document):
             level = 0.975
         if metric is None:
             metric = self.metric
-        with refusing("the certificate"):
+        with refuse_faults("the certificate"):
             found = certify(
                 method,
                 validation,

@@ -8,12 +8,12 @@ import numpy as np
 from ..data.dataset import Split
 from ..engine.budget import MOST_STEPS
 from ..engine.finisher import finishes_by_sets
-from ..evaluation.evaluate import trained_instances
+from ..evaluation.evaluate import find_trained
 from ..evaluation.method import Method
 from ..export_c import CompiledSolver
 from ..linalg.real import real_array
 from ..solver import Solver
-from ..training.finish import first_try
+from ..training.finish import try_first
 from .claims import Claim, ExactClaim
 from .document import CertificateError
 from .sample import TOLERANCES, BoundMethod, quantile_bounds, quantile_curves, success_lower
@@ -57,7 +57,7 @@ def check_validation(method: Method, validation: Split) -> int:
             f"the split {validation.name!r} cannot be used for validation: {_REFUSED[validation.name]}. "
             "Draw instances for a split 'validation'"
         )
-    if overlap := trained_instances(method, validation):
+    if overlap := find_trained(method, validation):
         advice = "that is more than chance brings about in independent draws"
         if not validation.independent:
             advice = "if these are independent draws that may coincide, say Dataset.from_parameters(…, iid=True)"
@@ -121,7 +121,7 @@ def find_finishing(method: Method) -> Solver | CompiledSolver | None:
 
 def claim_exactness(method: Solver | CompiledSolver, validation: Split, level: float, risk: float) -> ExactClaim:
     """Return how many changes make `level` of all instances exact, but with probability `risk`."""
-    found = first_try(method, validation.parameters)
+    found = try_first(method, validation.parameters)
     changes = np.where(found.exact, found.changes, np.inf)
     upper = quantile_bounds(changes[:, None], level, risk)[0][0]
     steps = int(method.finish or 0)

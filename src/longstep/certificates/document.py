@@ -75,7 +75,7 @@ def read_texts(value: object) -> dict[str, str]:
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
+def refuse_faults(what: str) -> Iterator[None]:
     """Turn whatever cannot be computed of what a document says into a refusal of the document."""
     try:
         yield

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from .._util.plain import Json
-from .._util.text import above
+from .._util.text import round_up
 from .._util.versions import versions
 from ..engine.budget import MOST_STEPS
 from ..families.composite import Composite
@@ -24,7 +24,7 @@ from .document import (
     read_steps,
     read_text,
     read_texts,
-    refusing,
+    refuse_faults,
 )
 from .gradient_steps import is_gradient_schedule
 from .performance import worst_case
@@ -64,18 +64,18 @@ class Guarantee(Document):
         for k, rate, alone in zip(self.iterations, self.rates, self.unguarded, strict=False):
             where = ""
             if self.safeguard:
-                where = f", and at most {above(alone)} times where the safeguard does not act"
-            lines.append(f"After {k} {distance} {above(rate)} {start}{where}.")
+                where = f", and at most {round_up(alone)} times where the safeguard does not act"
+            lines.append(f"After {k} {distance} {round_up(rate)} {start}{where}.")
         if not self.rates:
             for k, alone in zip(self.iterations, self.unguarded, strict=False):
-                lines.append(f"After {k} {distance} {above(alone)} {start} on which the safeguard does not act.")
+                lines.append(f"After {k} {distance} {round_up(alone)} {start} on which the safeguard does not act.")
         where = ""
         if self.safeguard:
             where = " on which the safeguard does not act"
         for k, worst in zip(self.iterations, self.worst, strict=False):
             lines.append(
-                f"After {k} iterations f − f* is at most {above(worst)} times the squared distance of the start, for "
-                f"every function with L = {self.L:.4g} and μ = {self.mu:.4g}{where}."
+                f"After {k} iterations f − f* is at most {round_up(worst)} times the squared distance of the start, "
+                f"for every function with L = {self.L:.4g} and μ = {self.mu:.4g}{where}."
             )
         return "\n".join(lines)
 
@@ -113,7 +113,7 @@ class Guarantee(Document):
                 f"the guarantee was made for another solver ({self.method}): family, algorithm, schedule or safeguard "
                 "differ from those of the one given"
             )
-        with refusing("the guarantee"):
+        with refuse_faults("the guarantee"):
             found = guarantee(solver, self.iterations, worst_cases=bool(self.worst))
         if not _agree(self.convergence, found.convergence):
             raise CertificateError(f"it says: {self.convergence}\nfound was: {found.convergence}")

@@ -17,7 +17,7 @@ from ..families.smooth import Differentiable, Quadratic
 from ..schedules.domain import Domain, Interval, Positive
 from ..schedules.schedule import Schedule
 from ..training.closed_form.exact import worst_case_rates
-from ..training.closed_form.spectrum import Spectrum, curved
+from ..training.closed_form.spectrum import ErrorSpectrum, find_curved
 from .gradient_steps import is_gradient_schedule, read_step, read_steps
 
 # Points per degree of the polynomial, for the maximum over an interval.
@@ -36,8 +36,8 @@ def worst_case_rate(family: Quadratic, schedule: Schedule, steps: int) -> Float[
     >>> worst_case_rate(Quadratic(np.diag([1.0, 4.0])), Schedule({"step": [0.25]}, {"step": 0.4}), 2).round(3)
     array([1.  , 0.75, 0.45])
     """
-    values = Spectrum(family).eigenvalues
-    return _compute_rates(values[curved(values)], schedule, steps)
+    values = ErrorSpectrum(family).eigenvalues
+    return _compute_rates(values[find_curved(values)], schedule, steps)
 
 
 def guarded_rate(
@@ -48,8 +48,8 @@ def guarded_rate(
     The safeguard decides for an instance as a whole. So ρ_k is the largest of max_j |p_k(λ_j)| over all courses that an
     instance can take: every block that it does not spend on safe steps may end well, or be undone.
     """
-    values = Spectrum(family).eigenvalues
-    course = _Courses(values[curved(values)], schedule, steps, rule, safe)
+    values = ErrorSpectrum(family).eigenvalues
+    course = _Courses(values[find_curved(values)], schedule, steps, rule, safe)
     course.follow(0, 0, 0, False, np.ones_like(course.values), np.ones_like(course.values))
     return course.worst
 

@@ -34,13 +34,16 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Exit codes: 0 fine, 1 a mistake in what was given, 2 usage, 3 some instances not solved.")
+@app.callback(
+    help="Learned hyperparameter schedules for first-order solvers of parametric convex problems.",
+    epilog="Exit codes: 0 fine, 1 a mistake in what was given, 2 usage, 3 some instances not solved.",
+)
 def _take_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Learned hyperparameter schedules for first-order solvers of parametric convex problems."""
+    """Take the options that stand before a command."""
 
 
 register(

@@ -39,7 +39,7 @@ def doctor(cache: Cache = None, as_json: AsJson = False, quiet: Quiet = False) -
     """Show versions, devices, C compilers, memory and the cache: what to send with a question."""
     with Output(as_json, quiet) as output:
         ls = load_library(cache)
-        from .._util.memory import available
+        from .._util.memory import measure_available
         from .._util.storage import cache_folder
 
         folder = cache_folder(choose_cache(cache), "")
@@ -52,7 +52,7 @@ def doctor(cache: Cache = None, as_json: AsJson = False, quiet: Quiet = False) -
             "float64": _check_float64(),
             "compilers": {name: _describe_compiler(name) for name in _COMPILERS},
             "cores": os.cpu_count(),
-            "memory": available(),
+            "memory": measure_available(),
             "cache": {"folder": folder, "bytes": _count_bytes(folder)},
         }
         output.document(found)
@@ -62,7 +62,7 @@ def doctor(cache: Cache = None, as_json: AsJson = False, quiet: Quiet = False) -
 def _describe(found: Findings) -> str:
     """Return a line for everything that was found."""
     from .._util.table import align_lines
-    from .._util.text import in_words
+    from .._util.text import describe_bytes
 
     float64 = "works"
     if not found["float64"]:
@@ -75,8 +75,8 @@ def _describe(found: Findings) -> str:
         "float64": float64,
         **{name: version or "not found" for name, version in found["compilers"].items()},
         "cores": found["cores"],
-        "memory": in_words(found["memory"]),
-        "cache": f"{cache['folder']}, {in_words(cache['bytes'])}",
+        "memory": describe_bytes(found["memory"]),
+        "cache": f"{cache['folder']}, {describe_bytes(cache['bytes'])}",
     }
     return align_lines(lines)
 

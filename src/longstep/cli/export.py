@@ -59,7 +59,7 @@ def export_c(
     """
     with Output(as_json, quiet) as output:
         ls = load_library()
-        from .._util.text import in_words
+        from .._util.text import describe_bytes
 
         export = ls.generate_c(
             ls.Solver.load(solver),
@@ -82,7 +82,7 @@ def export_c(
             }
         )
         output.show(
-            f"{export.folder}: {', '.join(export.files)}\n{export.method}; constants {in_words(export.rom)}, workspace "
-            f"{in_words(export.ram)}, result {in_words(export.result)}"
+            f"{export.folder}: {', '.join(export.files)}\n{export.method}; constants {describe_bytes(export.rom)}, "
+            f"workspace {describe_bytes(export.ram)}, result {describe_bytes(export.result)}"
         )
         output.say(f"Next: make -C {export.folder} && {export.folder / f'{export.prefix}_example'}")

@@ -139,13 +139,13 @@ def _read_certificate(ls: ModuleType, solver: "Solver", path: Path) -> Certifica
 
 def _describe(facts: Facts, schedule: str) -> str:
     """Return all of it for people."""
-    from .._util.text import in_words
+    from .._util.text import describe_bytes
 
     family = facts["family"]
     lines = [
         f"{facts['file']}: {facts['algorithm']} on a {family['type']} family, {family['unknowns']} unknowns, "
-        f"{family['constraints']} constraints, {family['dtype']}; file {in_words(facts['bytes'])}, "
-        f"in memory {in_words(facts['memory'])}"
+        f"{family['constraints']} constraints, {family['dtype']}; file {describe_bytes(facts['bytes'])}, "
+        f"in memory {describe_bytes(facts['memory'])}"
     ]
     for kind in ("parameters", "variables"):
         if (shapes := facts.get(kind)) is not None:

@@ -82,7 +82,7 @@ def _guard_sampler(path: Path, sample: object) -> "Sampler | None":
         )
 
     @functools.wraps(sample)
-    def guarded(rng: "np.random.Generator") -> object:
+    def draw_guarded(rng: "np.random.Generator") -> object:
         try:
             drawn = sample(rng)
         except Exception as error:
@@ -91,7 +91,7 @@ def _guard_sampler(path: Path, sample: object) -> "Sampler | None":
             raise ModelError(f"sample(rng) in {path} returned nothing: let it return the parameters of one instance")
         return drawn
 
-    return guarded
+    return draw_guarded
 
 
 def _locate(path: Path, error: BaseException) -> str:

@@ -49,11 +49,11 @@ class Cone(abc.ABC, Generic[SizesT]):
     empty: ClassVar[Sizes] = ()
 
     def __post_init__(self):
-        object.__setattr__(self, "sizes", self.checked(self.sizes))
+        object.__setattr__(self, "sizes", self.check_sizes(self.sizes))
 
     @staticmethod
     @abc.abstractmethod
-    def checked(sizes: Any) -> SizesT:
+    def check_sizes(sizes: Any) -> SizesT:
         """Return the sizes as a number or a tuple, which compare and hash; a ValueError where no cone has them."""
 
     @property
@@ -104,7 +104,7 @@ class Cone(abc.ABC, Generic[SizesT]):
         return self.sizes
 
 
-def checked_count(sizes: Any) -> int:
+def check_count(sizes: Any) -> int:
     """Return a number of rows or cones, which is not negative."""
     number = operator.index(sizes)
     if number < 0:
@@ -112,11 +112,11 @@ def checked_count(sizes: Any) -> int:
     return number
 
 
-def checked_orders(sizes: Any) -> tuple[int, ...]:
+def check_orders(sizes: Any) -> tuple[int, ...]:
     """Return the sizes of cones, each at least one; a number is that of one cone."""
     if isinstance(sizes, int):
         sizes = (sizes,)
     orders = tuple(operator.index(k) for k in sizes)
-    if any(checked_count(k) == 0 for k in orders):
+    if any(check_count(k) == 0 for k in orders):
         raise ValueError(f"second-order and semidefinite cones need a size of at least 1, got {orders!r}")
     return orders

@@ -37,7 +37,7 @@ def find_root(
     """
     epsilon = float(jnp.finfo(low.dtype).eps)
 
-    def going_on(state):
+    def go_on(state):
         return ~jnp.all(state[4]) & (state[5] < _LIMIT)
 
     def advance(state):
@@ -60,7 +60,7 @@ def find_root(
 
     middle = low + 0.5 * (high - low)
     state = (low, high, middle, jnp.full_like(middle, jnp.inf), high <= low, jnp.array(0))
-    return jax.lax.while_loop(going_on, advance, state)[2]
+    return jax.lax.while_loop(go_on, advance, state)[2]
 
 
 def project_tangent(
@@ -82,12 +82,12 @@ def project_tangent(
     return ray * along_ray + across * along_across * stays[:, None]
 
 
-def largest(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 1 *N"]:
+def find_largest(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 1 *N"]:
     """Return the largest entry of every cone, one where all are zero: to divide by, which cones allow."""
     size = jnp.max(jnp.abs(v), axis=1, keepdims=True)
     return jnp.where(size == 0, 1.0, size)
 
 
 def _unit(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 3 *N"]:
-    v = v / largest(v)
+    v = v / find_largest(v)
     return v / jnp.sqrt(jnp.maximum(jnp.sum(v * v, axis=1, keepdims=True), jnp.finfo(v.dtype).tiny))

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from .base import Sizes, checked_count
-from .curved import Curved, find_root, largest, project_tangent
+from .base import Sizes, check_count
+from .curved import Curved, find_largest, find_root, project_tangent
 
 
 class Exponential(Curved[int]):
@@ -23,7 +23,7 @@ class Exponential(Curved[int]):
     c_part: ClassVar[str | None] = "exponential.c"
     empty: ClassVar[Sizes] = 0
 
-    checked = staticmethod(checked_count)
+    check_sizes = staticmethod(check_count)
 
     @property
     @override
@@ -62,7 +62,7 @@ class _Place(NamedTuple):
 
 @jax.custom_jvp
 def project_exponential(v: Float[Array, "count 3 *N"]) -> Float[Array, "count 3 *N"]:
-    """Onto the exponential cone, along axis 1 (Friberg 2021); finite derivatives everywhere."""
+    """Project onto the exponential cone, along axis 1 (Friberg 2021); finite derivatives everywhere."""
     return _project_place(_locate(v))
 
 
@@ -107,14 +107,14 @@ def _project_place(place: _Place) -> Float[Array, "count 3 *N"]:
 
 
 def _locate(v: Float[Array, "count 3 *N"]) -> _Place:
-    scale = largest(v)
+    scale = find_largest(v)
     v = v / scale
     x = v[:, 0]
     y = v[:, 1]
     z = v[:, 2]
     # Comparing logarithms, nothing overflows.
-    inside = (y > 0) & (z > 0) & (x / _positive(y) <= jnp.log(_positive(z)) - jnp.log(_positive(y)))
-    polar = (x > 0) & (z < 0) & (y / _positive(x) - 1 <= jnp.log(_positive(-z)) - jnp.log(_positive(x)))
+    inside = (y > 0) & (z > 0) & (x / _make_positive(y) <= jnp.log(_make_positive(z)) - jnp.log(_make_positive(y)))
+    polar = (x > 0) & (z < 0) & (y / _make_positive(x) - 1 <= jnp.log(_make_positive(-z)) - jnp.log(_make_positive(x)))
     flat = (x <= 0) & (y <= 0)
     rho = _find_rho(x, y, z, inside, polar)
     s, u = _find_weights(rho, x, y)
@@ -158,6 +158,6 @@ def _find_weights(rho: Array, x: Array, y: Array) -> tuple[Array, Array]:
     return ((rho - 1) * x + y) / square, (x - rho * y) / square
 
 
-def _positive(v: Array) -> Array:
+def _make_positive(v: Array) -> Array:
     """Return v where it is positive, else one: to divide by, or to take the logarithm of."""
     return jnp.where(v > 0, v, 1.0)

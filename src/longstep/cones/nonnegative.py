@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from typing_extensions import override
 
-from .base import Cone, checked_count
+from .base import Cone, check_count
 
 
 class Nonnegative(Cone[int]):
@@ -21,7 +21,7 @@ class Nonnegative(Cone[int]):
     c_part: ClassVar[str | None] = "project.c"
     empty: ClassVar[int] = 0
 
-    checked = staticmethod(checked_count)
+    check_sizes = staticmethod(check_count)
 
     @property
     @override

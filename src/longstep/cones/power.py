@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from .curved import Curved, find_root, largest, project_tangent
+from .curved import Curved, find_largest, find_root, project_tangent
 
 
 class Power(Curved[tuple[float, ...]]):
@@ -24,7 +24,7 @@ class Power(Curved[tuple[float, ...]]):
 
     @override
     @staticmethod
-    def checked(sizes: Any) -> tuple[float, ...]:
+    def check_sizes(sizes: Any) -> tuple[float, ...]:
         """Return the exponents, or that of one."""
         exponents = tuple(float(a) for a in np.atleast_1d(np.asarray(sizes, float)))
         if not all(0 < a < 1 for a in exponents):
@@ -60,7 +60,7 @@ class _Place(NamedTuple):
 
 @jax.custom_jvp
 def project_power(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> Float[Array, "count 3 *N"]:
-    """Onto the power cones of the exponents, along axis 1 (Hien 2015); finite derivatives with respect to v."""
+    """Project onto the power cones of the exponents, along axis 1 (Hien 2015); finite derivatives with respect to v."""
     return _project_place(_locate(v, a))
 
 
@@ -74,11 +74,11 @@ def _project_power_jvp(primals, tangents):
     # The gradient of a·log x + (1 − a)·log y − log z, times the least of the three.
     least = jnp.minimum(jnp.minimum(x, y), z)
     sign = jnp.where(place.v[:, 2] < 0, -1.0, 1.0)
-    share = [jnp.where(entry > 0, least / _nonzero(entry), 1.0) for entry in (x, y, z)]
+    share = [jnp.where(entry > 0, least / _make_nonzero(entry), 1.0) for entry in (x, y, z)]
     normal = jnp.stack([a * share[0], (1 - a) * share[1], -sign * share[2]], axis=1)
     # Along the curve of all (x·e^((1−a)t), y·e^(−at), z) the point moves with this square at right angles to the ray.
     others = jnp.maximum(jnp.maximum(x, y), z) * (x + y + z - least - jnp.maximum(jnp.maximum(x, y), z))
-    square = others**2 * jnp.sum(normal**2, axis=1) / _nonzero(jnp.sum(place.p**2, axis=1))
+    square = others**2 * jnp.sum(normal**2, axis=1) / _make_nonzero(jnp.sum(place.p**2, axis=1))
     total = square + place.q * a * (1 - a)
     stays = jnp.where(total > 0, square / jnp.where(total > 0, total, 1.0), 0.0)
     curved = project_tangent(place.p, normal, stays, tangent)
@@ -93,7 +93,7 @@ def _project_place(place: _Place) -> Float[Array, "count 3 *N"]:
 
 
 def _locate(v: Float[Array, "count 3 *N"], a: Float[Array, "count *one"]) -> _Place:
-    scale = largest(v)
+    scale = find_largest(v)
     v = v / scale
     x = v[:, 0]
     y = v[:, 1]
@@ -141,11 +141,11 @@ def _divide(x: Array, y: Array, z: Array, a: Array, inside: Array, polar: Array)
 def _find_positive_root(start: Array, product: Array) -> tuple[Array, Array]:
     """Return the positive root p of p² − start·p = product, without cancellation, and d log p/d log product."""
     root = jnp.sqrt(start * start + 4 * product)
-    p = jnp.where(start > 0, 0.5 * (start + root), 2 * product / _nonzero(root - start))
-    return p, product / _nonzero(p * root)
+    p = jnp.where(start > 0, 0.5 * (start + root), 2 * product / _make_nonzero(root - start))
+    return p, product / _make_nonzero(p * root)
 
 
-def _nonzero(v: Array) -> Array:
+def _make_nonzero(v: Array) -> Array:
     return jnp.where(v == 0, 1.0, v)
 
 

@@ -6,10 +6,10 @@ from .nonnegative import Nonnegative
 from .power import Power
 from .second_order import SecondOrder
 from .semidefinite import Semidefinite
-from .zero import Zero
+from .zero import ZeroCone
 
 KINDS: tuple[type[Cone], ...] = (
-    Zero,
+    ZeroCone,
     Nonnegative,
     SecondOrder,
     Semidefinite,

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from ..linalg.matrix import two_norm
-from .base import Cone, checked_orders
+from .base import Cone, check_orders
 
 
 class SecondOrder(Cone[tuple[int, ...]]):
@@ -22,7 +22,7 @@ class SecondOrder(Cone[tuple[int, ...]]):
     always_kept: ClassVar[bool] = True
     c_part: ClassVar[str | None] = "cones.c"
 
-    checked = staticmethod(checked_orders)
+    check_sizes = staticmethod(check_orders)
 
     @property
     @override
@@ -52,7 +52,7 @@ class SecondOrder(Cone[tuple[int, ...]]):
 
 
 def project_second_order(v: Float[Array, "count k *N"]) -> Float[Array, "count k *N"]:
-    """Onto {(t, u): ‖u‖ ≤ t}, along axis 1; finite derivatives everywhere, the apex included."""
+    """Project onto {(t, u): ‖u‖ ≤ t}, along axis 1; finite derivatives everywhere, the apex included."""
     t = v[:, :1]
     u = v[:, 1:]
     norm = two_norm(jnp.moveaxis(u, 1, 0))[:, None]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from ..linalg.matrix import product
-from .base import Cone, checked_orders
+from .base import Cone, check_orders
 
 
 class Semidefinite(Cone[tuple[int, ...]]):
@@ -30,7 +30,7 @@ class Semidefinite(Cone[tuple[int, ...]]):
     # Jacobi's rotations, by which C finds eigenvalues, take about 40·k³ operations.
     largest_in_c: ClassVar[int] = 64
 
-    checked = staticmethod(checked_orders)
+    check_sizes = staticmethod(check_orders)
 
     @property
     @override
@@ -46,7 +46,7 @@ class Semidefinite(Cone[tuple[int, ...]]):
             count = len(list(group))
             rows = triangle(k)
             cone = v[start : start + count * rows]
-            cone = (after(cone, parts[-1]) if parts else cone).reshape(count, rows, *v.shape[1:])
+            cone = (wait_for(cone, parts[-1]) if parts else cone).reshape(count, rows, *v.shape[1:])
             cone = to_triangle(project_semidefinite(to_symmetric(jnp.moveaxis(cone, 1, -1), k)))
             parts.append(jnp.moveaxis(cone, -1, 1).reshape(count * rows, *v.shape[1:]))
             start += count * rows
@@ -93,7 +93,7 @@ class Semidefinite(Cone[tuple[int, ...]]):
         return {"VALUES": sum(self.sizes), "VECTORS": sum(k * k for k in self.sizes)}
 
 
-def after(v: Float[Array, "k *N"], before: Float[Array, "l *N"]) -> Float[Array, "k *N"]:
+def wait_for(v: Float[Array, "k *N"], before: Float[Array, "l *N"]) -> Float[Array, "k *N"]:
     """Return v, to be had only when `before` is there.
 
     Two batched eigendecompositions that do not depend on each other can block each other for good on a CPU: each waits,
@@ -104,7 +104,7 @@ def after(v: Float[Array, "k *N"], before: Float[Array, "l *N"]) -> Float[Array,
 
 
 def triangle(k: int) -> int:
-    """Rows of a semidefinite cone of order k."""
+    """Return the rows of a semidefinite cone of order k."""
     return k * (k + 1) // 2
 
 
@@ -126,7 +126,7 @@ def to_triangle(X: Float[Array, "*B k k"]) -> Float[Array, "*B t"]:
 
 @jax.custom_jvp
 def project_semidefinite(X: Float[Array, "*B k k"]) -> Float[Array, "*B k k"]:
-    """Onto the positive semidefinite matrices."""
+    """Project onto the positive semidefinite matrices."""
     values, vectors = jnp.linalg.eigh(X)
     return product(vectors * jnp.maximum(values, 0.0)[..., None, :], jnp.swapaxes(vectors, -1, -2))
 

@@ -5,10 +5,10 @@ from typing import ClassVar
 import jax.numpy as jnp
 from typing_extensions import override
 
-from .base import Cone, checked_count
+from .base import Cone, check_count
 
 
-class Zero(Cone[int]):
+class ZeroCone(Cone[int]):
     """{0}, whose dual is the whole space."""
 
     name: ClassVar[str] = "zero"
@@ -22,7 +22,7 @@ class Zero(Cone[int]):
     c_part: ClassVar[str | None] = "project.c"
     empty: ClassVar[int] = 0
 
-    checked = staticmethod(checked_count)
+    check_sizes = staticmethod(check_count)
 
     @property
     @override

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from .._util.hashing import content_hash
 from ..families.base import Family
-from ..families.reading import Parameters, plain
+from ..families.reading import Parameters, convert_lists
 from ..linalg.real import check_real
 from .optima import Optima
 from .references import solve_references
@@ -166,7 +166,7 @@ def draw(
         if size < 1:
             raise ValueError(f"split {name!r} needs at least one instance, got {size}")
         rng = np.random.default_rng([seed, *name.encode()])
-        parameters = [plain(sampler(rng)) for _ in range(size)]
+        parameters = [convert_lists(sampler(rng)) for _ in range(size)]
         for parameter in parameters:
             check_real("what the sampler returned", parameter)
         drawn[name] = jax.tree.map(lambda *leaves: np.stack([np.asarray(a) for a in leaves]), *parameters)

@@ -69,7 +69,7 @@ def _finish(family: QP | Composite, finisher: Finisher, parameters: Parameters, 
     zero = Point(jnp.zeros((family.n, count)))
     if isinstance(family, QP):
         zero = Point(zero.x, jnp.zeros((family.m, count)), jnp.zeros((family.m, count)))
-    return finisher(family.encode(parameters), zero, np.ones(count, bool), Limits.within(ACCURACY))
+    return finisher(family.encode(parameters), zero, np.ones(count, bool), Limits.of(ACCURACY))
 
 
 def _verify(family: QP | Composite, parameters: Parameters, found: Exact) -> Optima:

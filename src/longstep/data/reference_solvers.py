@@ -71,7 +71,7 @@ def _(family: Composite):
 def widen(family: FamilyT) -> FamilyT:
     """Return the same family in float64: references are never made in less."""
     with jax.enable_x64(True):
-        wide = family.widened()
+        wide = family.widen()
     assert isinstance(wide, type(family))
     return wide
 

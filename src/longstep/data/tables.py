@@ -18,7 +18,7 @@ from ..families.names import Layout
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = TypeVar("Kind")
+KindT = TypeVar("KindT")
 _WORDS = np.array([status.words for status in Status])
 
 
@@ -194,7 +194,7 @@ def _encode_npz(columns: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def choose_by_suffix(path: Path, kinds: Mapping[str, Kind], known: str = ".csv, .parquet or .npz") -> Kind:
+def choose_by_suffix(path: Path, kinds: Mapping[str, KindT], known: str = ".csv, .parquet or .npz") -> KindT:
     """Return what belongs to the kind of file that a path's suffix names."""
     if path.suffix.lower() not in kinds:
         found = "no suffix"

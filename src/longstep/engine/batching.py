@@ -9,9 +9,9 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from .._util.memory import available
+from .._util.memory import measure_available
 
-Solved = TypeVar("Solved")
+SolvedT = TypeVar("SolvedT")
 TreeT = TypeVar("TreeT")
 
 # On one CPU pieces that fit the cache beat one wide product; accelerators want width.
@@ -45,7 +45,8 @@ def wants_width() -> bool:
 
 
 def chunk(numbers: int, itemsize: int) -> int:
-    """Return how many instances run at a time whose states have so many numbers: what is fast, and fits into memory."""
+    """Return how many instances run at a time whose states have `numbers` numbers: what is fast, and fits into
+    memory."""
     if not wants_width():
         return _ON_CPU
     devices = len(jax.devices())
@@ -53,15 +54,15 @@ def chunk(numbers: int, itemsize: int) -> int:
 
 
 def choose_narrow(count: int) -> int:
-    """Return how many of so many instances run at a time where all numbers of them share one shape: on a CPU."""
+    """Return how many of `count` instances run at a time where all numbers of them share one shape: on a CPU."""
     if not _has_one_cpu():
         return count
     return _NARROW
 
 
 def count_fitting(size: float) -> int:
-    """Return how many instances fit into half the memory of a device, each of which takes so many bytes."""
-    return int(0.5 * available() / max(size, 1))
+    """Return how many instances fit into half the memory of a device, each of which takes `size` bytes."""
+    return int(0.5 * measure_available() / max(size, 1))
 
 
 def divide(count: int, largest: int) -> list[tuple[int, int]]:
@@ -93,7 +94,7 @@ def widen(count: int, like: int) -> int:
     return -(-count // _NARROW) * _NARROW
 
 
-def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> list[Solved]:
+def run(solve: Callable[[int, int], SolvedT], pieces: list[tuple[int, int]]) -> list[SolvedT]:
     """Return what `solve(start, width)` gives for every piece, in order."""
     if workers() == 1 or len(pieces) == 1:
         return [solve(*piece) for piece in pieces]
@@ -101,7 +102,7 @@ def run(solve: Callable[[int, int], Solved], pieces: list[tuple[int, int]]) -> l
     return list(_open_threads("pieces", workers()).map(lambda piece: solve(*piece), pieces))
 
 
-def run_within(work: Callable[[int], Solved], items: Sequence[int]) -> list[Solved]:
+def run_within(work: Callable[[int], SolvedT], items: Sequence[int]) -> list[SolvedT]:
     """Return what `work` gives for every item, in order, several at a time; called from a piece or by itself."""
     if workers() == 1 or len(items) == 1:
         return [work(item) for item in items]
@@ -109,7 +110,7 @@ def run_within(work: Callable[[int], Solved], items: Sequence[int]) -> list[Solv
 
 
 def spread(arrays: TreeT, axis: int) -> TreeT:
-    """Host arrays with instances on `axis`, an equal part on every device; the compiled program follows them.
+    """Put host arrays with instances on `axis`, an equal part on every device; the compiled program follows them.
 
     On one device they stay where they are: the program takes them there.
     """
@@ -126,8 +127,8 @@ def spread(arrays: TreeT, axis: int) -> TreeT:
     return jax.tree.map(put, arrays)
 
 
-def everywhere(arrays: TreeT) -> TreeT:
-    """Arrays that all instances share, on every device."""
+def share_everywhere(arrays: TreeT) -> TreeT:
+    """Put arrays that all instances share on every device."""
     devices = jax.devices()
     if len(devices) == 1:
         return arrays

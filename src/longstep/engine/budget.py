@@ -9,7 +9,7 @@ MOST_STEPS = 1_000_000_000
 
 
 class Budget:
-    """How many steps: up to max_iter, or exactly so many."""
+    """How many steps: up to `max_iter`, or exactly `steps`."""
 
     __slots__ = ("fixed", "max_iter")
 
@@ -42,11 +42,11 @@ class Clock:
         if self.limit is not None and self.deadline == math.inf:
             self.deadline = time.perf_counter() + self.limit
 
-    def elapsed(self) -> float:
-        """Seconds since the clock was made."""
+    def measure_elapsed(self) -> float:
+        """Return the seconds since the clock was made."""
         return time.perf_counter() - self.begin
 
-    def over(self) -> bool:
+    def has_passed(self) -> bool:
         """Return whether the limit has passed."""
         return time.perf_counter() >= self.deadline
 

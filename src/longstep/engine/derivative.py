@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 from ..families.base import Encoded, Family
 from ..families.composite import Composite
 from ..families.conic import Conic
-from ..families.elimination import EliminatedQP, eliminated
+from ..families.elimination import EliminatedQP, eliminate_equalities
 from ..families.point import Point
 from ..families.quadratic_program import QP, QPInstance
 from ..families.smooth import Differentiable
@@ -62,7 +62,7 @@ class ActiveSet(eqx.Module):
     A: Float[Array, "i v"]
 
     def __init__(self, family: QP):
-        self.family = make_mappable(eliminated(family))
+        self.family = make_mappable(eliminate_equalities(family))
         self.R = self.family.elimination.P.dense()
         self.A = self.family.elimination.A.dense()
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import DTypeLike
 
-from .._util.memory import usable
+from .._util.memory import measure_usable
 from ..algorithms.base import Algorithm, Theta
 from ..families.base import Family
 from ..linalg.systems import ALWAYS, LinearSystem, Pattern, choose, factorize, factorize_by
@@ -21,7 +21,7 @@ TreeT = TypeVar("TreeT")
 
 
 def factorize_theta(algorithm: Algorithm, family: Family, theta: Theta, solves: float = ALWAYS) -> LinearSystem | None:
-    """Return what is cached for the linear system of θ, for so many solves; None for an algorithm that solves none."""
+    """Return what is cached for the linear system of θ, for `solves` solves; None for an algorithm that solves none."""
     if algorithm.pattern(family) is None:
         return None
     return factorize(algorithm.operator(family, theta), solves)
@@ -55,7 +55,7 @@ def factorize_all(
     keys = np.column_stack([*(table[name] for name in factored), plain])
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     pattern = find_pattern(algorithm, family, schedule)
-    back_end = choose(pattern, ALWAYS, usable() / len(distinct), kept.itemsize)
+    back_end = choose(pattern, ALWAYS, measure_usable() / len(distinct), kept.itemsize)
     require_factors(back_end, pattern, len(distinct), kept)
     like = jnp.zeros((), kept)
     vectors = algorithm.vectors(family, schedule.metric)

@@ -21,10 +21,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..algorithms.condensed import Condensed, CondensedState
 from ..algorithms.residuals import Residuals
-from ..families.elimination import EliminatedInstance, EliminatedQP, eliminated
+from ..families.elimination import EliminatedInstance, EliminatedQP, eliminate_equalities
 from ..families.point import Point
 from ..families.quadratic_program import QP
-from .pivoting import Bounds, Coupling, RowSet, SetSearch, choose_rounding, over_instances, pivot, seed
+from .pivoting import Bounds, Coupling, RowSet, SetSearch, choose_rounding, map_instances, pivot, seed
 
 # Residuals and gap of an exact point, absolute and relative, in the user's units.
 ACCURACY = 1e-9
@@ -53,7 +53,7 @@ class Finish(SetSearch):
     def of(family: QP, proximal: float = PROXIMAL) -> "Finish":
         """Eliminate the equalities of a family, and factor what is left, where R is singular with this part of its
         largest eigenvalue as δ."""
-        made = eliminated(family)
+        made = eliminate_equalities(family)
         R, A = (np.asarray(M.dense(), np.float64) for M in (made.elimination.P, made.elimination.A))
         tables = finish_tables(R, A, np.eye(len(R)), proximal)
         inverse, spread, gram, delta, root = (jnp.asarray(value, jnp.float64) for value in tables)
@@ -64,7 +64,7 @@ class Finish(SetSearch):
         """Return the exact points of instances, from the active sets of points near them."""
         instance = self.family.decode(encoded)
         start = Condensed().init(self.family, instance, point)
-        each = over_instances(start.v)
+        each = map_instances(start.v)
         change = each(lambda bounds, found: pivot(self.coupling, bounds, found))
         seeded = each(lambda y: seed(self.coupling, y))(start.y)
 
@@ -170,10 +170,10 @@ def _refine(
     def at(values: Any, rows: Any) -> Any:
         return values[rows]
 
-    def into(rows: Any, values: Any) -> Any:
+    def put_rows(rows: Any, values: Any) -> Any:
         return jnp.zeros(l.shape[0], v.dtype).at[rows].set(values, mode="drop")
 
-    at, into, times = (over_instances(v)(f) for f in (at, into, jnp.matmul))
+    at, put_rows, times = (map_instances(v)(f) for f in (at, put_rows, jnp.matmul))
     bound = jnp.where(found.side > 0, at(u, found.rows), at(l, found.rows))
     places = jnp.where(active, found.rows, l.shape[0])
 
@@ -181,13 +181,13 @@ def _refine(
         v, y = pair
         slope = e.P.mv(v) + instance.cost + e.A.rmv(y)
         off = at(instance.level + e.A.mv(v) - finish.spread @ slope, found.rows) - bound
-        dy = into(places, times(found.K, jnp.where(active, off, 0.0)))
+        dy = put_rows(places, times(found.K, jnp.where(active, off, 0.0)))
         return v - finish.inverse @ (slope + e.A.rmv(dy)), y + dy
 
     v, y = jax.lax.fori_loop(0, corrections(finish.proximal), correct, (v, jnp.zeros_like(instance.level)))
     s = instance.level + e.A.mv(v)
-    held = into(places, jnp.ones_like(found.K[0]))
-    state = CondensedState(v, jnp.where(held > 0, into(places, bound), s), y)
+    held = put_rows(places, jnp.ones_like(found.K[0]))
+    state = CondensedState(v, jnp.where(held > 0, put_rows(places, bound), s), y)
     form = Condensed()
     point = form.extract(finish.family, instance, state)
     residuals = form.measure_point(finish.family, instance, point)

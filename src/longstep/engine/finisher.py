@@ -35,7 +35,7 @@ _WIDTH = 16
 
 
 class Patience(NamedTuple):
-    """To tolerances of `eps` and looser the finish is first tried after so many steps, because fewer are often enough
+    """To tolerances of `eps` and looser the finish is first tried after `steps` steps, because fewer are often enough
     without it."""
 
     eps: float
@@ -51,7 +51,7 @@ class Exact:
     fields: dict[str, np.ndarray]
 
     def merge(self, later: "Exact") -> "Exact":
-        """With those of a later attempt."""
+        """Return these with those of a later attempt."""
         pairs = {name: np.where(later.exact, value, self.fields[name]) for name, value in later.fields.items()}
         changes = np.where(later.exact, later.changes, self.changes)
         return Exact(self.exact | later.exact, changes, pairs)
@@ -62,7 +62,7 @@ class Exact:
         y = self.fields.get("y", x)
         return _measure_cost(family, self.changes, x.T, y.T, singular)
 
-    def into(self, ended: dict[str, Any]) -> dict[str, Any]:
+    def put_into(self, ended: dict[str, Any]) -> dict[str, Any]:
         """Return what a run ended with, these points in the place of its own."""
         found = {name: np.where(self.exact, value, ended[name]) for name, value in self.fields.items()}
         return ended | found | {"changes": self.changes}
@@ -92,7 +92,7 @@ def finishes_by_sets(family: Any) -> bool:
     return can_finish(family) and not isinstance(family, Conic)
 
 
-def first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) -> int | None:
+def choose_first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) -> int | None:
     """Return after how many steps the finish is first tried, None for never: those `wanted` or, where that is True,
     those that a training has on record. Where nothing is known, for cone programs when the steps have cost as much as
     some of Newton's will."""
@@ -108,7 +108,7 @@ def first_attempt(family: Family, wanted: Any, record: dict[str, Any] | None) ->
     return int((record or {}).get("finish", usual))
 
 
-def learned_patience(record: dict[str, Any] | None) -> Patience | None:
+def recall_patience(record: dict[str, Any] | None) -> Patience | None:
     """Return the patience that a training has on record; None where loose tolerances are like any other."""
     known = (record or {}).get("patience")
     if known is None:
@@ -116,7 +116,7 @@ def learned_patience(record: dict[str, Any] | None) -> Patience | None:
     return Patience(*known)
 
 
-def learned_proximal(record: dict[str, Any] | None) -> float:
+def recall_proximal(record: dict[str, Any] | None) -> float:
     """Return the finish's proximal term that a training has on record, or the usual one."""
     return float((record or {}).get("proximal", finish.PROXIMAL))
 
@@ -153,7 +153,7 @@ def _measure_cost(family: Family, changes: np.ndarray, x: np.ndarray, y: np.ndar
 
 
 def changes_cost(family: QP | Composite, changes: np.ndarray, active: np.ndarray) -> np.ndarray:
-    """Return how many steps cost as much as so many changes of an active set that begins with so many rows."""
+    """Return how many steps cost as much as `changes` of an active set that begins with `active` rows."""
     rows, step = _count_operations(family)
     change = 6 * active**2 + 2 * rows * active + 2 * rows
     return (changes + active / 3) * change / step
@@ -191,7 +191,7 @@ class Finisher:
         self.axis = family.instance_axis
         self._seek: Callable[[Any, Point], Outcome]
         with jax.enable_x64(True):
-            self.family = family.widened()
+            self.family = family.widen()
             if isinstance(family, Conic):
                 self.width = _WIDTH
                 self._seek = Newton(self.family).seek

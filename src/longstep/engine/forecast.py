@@ -7,8 +7,8 @@ import numpy as np
 from typing_extensions import override
 
 from .._util.effort import LONG_SECONDS, SPEED, announce
-from .._util.memory import require, usable
-from .._util.text import duration, in_words
+from .._util.memory import measure_usable, require
+from .._util.text import describe_bytes, describe_duration
 from ..algorithms.base import Algorithm
 from ..algorithms.registry import default_algorithm
 from ..families.base import Family
@@ -44,10 +44,11 @@ class Forecast:
 
     @override
     def __str__(self) -> str:
-        needs = f"{in_words(self.factors)} for {self.count} {self.kind}, about {in_words(self.training)} while training"
+        factors = describe_bytes(self.factors)
+        needs = f"{factors} for {self.count} {self.kind}, about {describe_bytes(self.training)} while training"
         if self.seconds <= LONG_SECONDS:
             return f"memory: {needs}"
-        return f"memory: {needs}; the factors take {duration(self.seconds)}"
+        return f"memory: {needs}; the factors take {describe_duration(self.seconds)}"
 
 
 def forecast(
@@ -60,7 +61,7 @@ def forecast(
     memory_limit: float | None = None,
     algorithm: Algorithm | None = None,
 ) -> Forecast:
-    """Return what learning a schedule from so many instances, and solving with it, will take.
+    """Return what learning a schedule from `instances` instances, and solving with it, will take.
 
     >>> import numpy as np
     >>> from longstep import QP
@@ -77,7 +78,7 @@ def forecast(
     pattern = algorithm.pattern(family)
     kept = _Kept(0, "steps", 0.0)
     if pattern is not None:
-        kept = _describe(choose(pattern, ALWAYS, usable() / count, size), pattern, size)
+        kept = _describe(choose(pattern, ALWAYS, measure_usable() / count, size), pattern, size)
     longest = max(block_lengths(horizon, block), default=0)
     steps = algorithm.numbers_per_step * longest * instances * (n + family.m)
     training = _REST * (min(longest, count) * kept.bytes + size * steps)
@@ -109,7 +110,7 @@ def _describe(back_end: type[LinearSystem], pattern: Pattern, itemsize: int) -> 
 
 
 def require_factors(back_end: type[LinearSystem], pattern: Pattern, count: int, dtype: np.dtype) -> None:
-    """Refuse so many factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
+    """Refuse `count` factors, kept in `dtype`, where they do not fit, and tell what takes long, before any is made."""
     kept = _describe(back_end, pattern, dtype.itemsize)
     _require(count * kept.bytes, count, kept.kind)
     announce(f"makes {count} {kept.kind}", count * kept.seconds)

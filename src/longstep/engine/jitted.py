@@ -77,7 +77,7 @@ def solve_until(
 def take_steps(
     key: SolverKey, count: int, first: int, leaves: tuple, encoded: Encoded, start: Point | None, limits: Limits
 ) -> tuple[Progress, Point]:
-    """Exactly `count` steps, and what they reached."""
+    """Take exactly `count` steps; return them and what they reached."""
     problem = assemble(key, leaves, encoded)
     state = problem.algorithm.init(problem.family, problem.instance, start)
     state, _, guard = run_steps(problem, state, count, first, lambda state: ())

@@ -42,7 +42,7 @@ def step(problem: Problem, state: State, climb: Climb, number: Int[Array, ""]) -
 
     As OSQP's adaptive rho, with factors that are there already: where √(relative primal / relative dual residual) is
     far from one and the residuals hardly fell since the last look, an instance goes to the rung nearest to that times
-    its own. It moves so many times at most: then θ is constant, and the steady state's theorem holds. An instance that
+    its own. It moves `most` times at most: then θ is constant, and the steady state's theorem holds. An instance that
     gets on badly, or is not done after many steps, goes on from there with the fallback, on a ladder of its own.
     """
     ladder = problem.plan.ladder
@@ -116,11 +116,11 @@ def _choose_by_place(place: Int[Array, "*N"], make: Callable[[Number], TreeT], b
     if place.ndim == 0:
         return make(place)
 
-    def one(k: Number, found: TreeT) -> TreeT:
+    def choose_here(k: Number, found: TreeT) -> TreeT:
         here: Bool[Array, " N"] = place == k
         return jax.lax.cond(jnp.any(here), lambda: choose(here, make(k), found), lambda: found)
 
     low = jnp.min(place)
     high = jnp.max(place)
     # Mostly all stand on one: then nothing is chosen.
-    return jax.lax.cond(low == high, lambda: make(low), lambda: jax.lax.fori_loop(low, high + 1, one, blank))
+    return jax.lax.cond(low == high, lambda: make(low), lambda: jax.lax.fori_loop(low, high + 1, choose_here, blank))

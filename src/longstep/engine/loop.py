@@ -45,20 +45,20 @@ def travel(problem: Problem, state: StateT, first: Number, stop: Number) -> Stat
 def _hurry(problem: Problem, trimmed: Trimmed, first: Number, stop: Number) -> Trimmed:
     """Return the trimmed state after short steps first … stop − 1 of the step-varying phase."""
 
-    def one(k: Number, trimmed: Trimmed) -> Trimmed:
+    def take_short_step(k: Number, trimmed: Trimmed) -> Trimmed:
         return problem.shortcut(k, once=True)(trimmed)
 
     kernel = problem.kernel(trimmed)
     if kernel is None:
-        return jax.lax.fori_loop(first, stop, one, trimmed)
+        return jax.lax.fori_loop(first, stop, take_short_step, trimmed)
     # The machine may have other devices too, for which a program may be.
-    each = lambda first, stop, trimmed: jax.lax.fori_loop(first, stop, one, trimmed)  # noqa: E731
+    each = lambda first, stop, trimmed: jax.lax.fori_loop(first, stop, take_short_step, trimmed)  # noqa: E731
     bounds = jnp.asarray(first, jnp.int32), jnp.asarray(stop, jnp.int32)
     return jax.lax.platform_dependent(*bounds, trimmed, cuda=kernel, default=each)
 
 
 def stay(problem: Problem, state: StateT, count: int) -> StateT:
-    """Return the state after so many steps with the steady state, one at least."""
+    """Return the state after `count` steps with the steady state, one at least."""
     step = problem.stepper(problem.plan.H)
     if not problem.shortens:
         return jax.lax.fori_loop(0, count, lambda _, state: step(state), state)
@@ -90,7 +90,7 @@ def travel_guarded(
     ends = safeguard.list_judgements()
     recorded = bool(jax.tree.leaves(record))
 
-    def one(k, carried, guard: Guard, at_anchor: RecordT):
+    def take_step(k, carried, guard: Guard, at_anchor: RecordT):
         state, record = carried
         following = problem.stepper(k, once=True)(state)
         following = choose(guard.safe, problem.stepper(problem.plan.H, safeguard.safe, once=True)(state), following)
@@ -109,7 +109,7 @@ def travel_guarded(
         at_anchor = jax.tree.map(lambda rows: rows[k - first], record)
 
         def watch_each():
-            step = lambda k, carried: one(k, carried, guard, at_anchor)  # noqa: E731
+            step = lambda k, carried: take_step(k, carried, guard, at_anchor)  # noqa: E731
             return jax.lax.fori_loop(k, stop, step, (state, record))
 
         if recorded:
@@ -118,7 +118,7 @@ def travel_guarded(
             trust = lambda: (travel(problem, state, k, stop), record)  # noqa: E731
             following, record = jax.lax.cond(jnp.any(guard.safe), watch_each, trust)
 
-        def judged():
+        def judge_block():
             if guard.anchor is not None:
                 # As it was observed, where there is a record.
                 after, then, measured = settle(problem, following, guard, guard.anchor)
@@ -127,7 +127,7 @@ def travel_guarded(
             return after, then, _note(record, stop - first, observe(after)), measured
 
         on = lambda: (following, guard, record, residuals)  # noqa: E731
-        return stop, *jax.lax.cond(stop == ends[k], judged, on)
+        return stop, *jax.lax.cond(stop == ends[k], judge_block, on)
 
     blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(problem.residuals, state))
     start = (jnp.asarray(first, jnp.int32), state, guard, record, blank)
@@ -208,7 +208,7 @@ def run_until(problem: Problem, progress: Progress, limits: Limits, first: Numbe
         state, guard, _, _ = travel_guarded(problem, p.state, p.guard, first + p.k, first + stop, lambda _: (), ())
         return p.state, state, guard, p.climb
 
-    def going(p: Progress) -> Bool[Array, ""]:
+    def is_running(p: Progress) -> Bool[Array, ""]:
         return (p.k < end) & jnp.any(p.status == Status.RUNNING)
 
     def block(p: Progress) -> Progress:
@@ -221,7 +221,7 @@ def run_until(problem: Problem, progress: Progress, limits: Limits, first: Numbe
         advanced = jax.lax.cond(varies, vary, go_on, p, stop)
         return _check_after(problem, p, advanced, limits, stop, ~varies)
 
-    return jax.lax.while_loop(going, block, progress)
+    return jax.lax.while_loop(is_running, block, progress)
 
 
 def _make_steady(problem: Problem, begin: Number) -> Callable[[Progress, Int[Array, ""]], Advanced]:
@@ -238,12 +238,12 @@ def _make_steady(problem: Problem, begin: Number) -> Callable[[Progress, Int[Arr
     def walk(p: Progress, stop: Int[Array, ""]) -> Advanced:
         assert p.climb is not None
 
-        def one(k, carried):
+        def take_step(k, carried):
             _, state, climb = carried
             after, climb = ladder.step(problem, state, climb, k - begin)
             return state, after, climb
 
-        previous, state, climb = jax.lax.fori_loop(p.k, stop, one, (p.state, p.state, p.climb))
+        previous, state, climb = jax.lax.fori_loop(p.k, stop, take_step, (p.state, p.state, p.climb))
         return previous, state, p.guard, climb
 
     return walk

@@ -21,11 +21,11 @@ class Measure:
     def __init__(self, algorithm: Algorithm, family: Family):
         # The switch is local to this thread; the process-wide one is the user's.
         with jax.enable_x64(True):
-            self.family = family.widened()
+            self.family = family.widen()
             self._key, self._leaves = flatten((algorithm, self.family))
 
     def __call__(self, parameters: Parameters, points: list[Point], safeguarded: np.ndarray | None = None) -> History:
-        """Return residuals (N, columns) of so many points for each of N parameters; points have instances on the last
+        """Return residuals (N, columns) of several `points` for each of N parameters; they have instances on the last
         axis."""
         with jax.enable_x64(True):
             encoded = self.family.encode(self.family.vectors(parameters))

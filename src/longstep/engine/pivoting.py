@@ -93,21 +93,21 @@ class Bounds(eqx.Module):
     u: Float[Array, "i *N"]
     noise: Float[Array, "i *N"]
 
-    def off(self, rows: Int[Array, "a *N"], side: Int[Array, "a *N"]) -> Float[Array, "a *N"]:
+    def subtract_bounds(self, rows: Int[Array, "a *N"], side: Int[Array, "a *N"]) -> Float[Array, "a *N"]:
         """Return g less the bounds of the active rows; zero at empty slots."""
         return jnp.where(side > 0, self.g[rows] - self.u[rows], jnp.where(side < 0, self.g[rows] - self.l[rows], 0.0))
 
-    def violated(self, s: Float[Array, "i *N"]) -> Float[Array, "i *N"]:
+    def measure_violation(self, s: Float[Array, "i *N"]) -> Float[Array, "i *N"]:
         """Return by how much each row is outside its bounds."""
         return jnp.maximum(jnp.maximum(s - self.u, self.l - s), 0.0)
 
 
-def most_changes(slots: int) -> int:
+def limit_changes(slots: int) -> int:
     """Return after how many changes of a set something must be wrong with an instance, or with the arithmetic."""
     return 3 * slots + 50
 
 
-def over_instances(like: Any) -> Any:
+def map_instances(like: Any) -> Any:
     """Return what maps a function over the instances on the last axis; without one, that leaves it as it is."""
     if like.ndim == 1:
         return lambda function: function
@@ -189,7 +189,7 @@ def _find_multipliers(
 ) -> Float[Array, " a"]:
     """Return the set's own multipliers, K (g − t); `places` are its rows, or behind the last one of empty slots."""
     H = coupling.gram
-    off = bounds.off(found.rows, found.side)
+    off = bounds.subtract_bounds(found.rows, found.side)
     target = found.K @ off
     if not coupling.uneven:
         return target
@@ -205,7 +205,7 @@ def _find_violated(
     is; y are the multipliers of the set."""
     H = coupling.gram
     s = bounds.g - _spread(H, places, y)
-    outside = jnp.where(bounds.violated(s) > bounds.noise, bounds.violated(s) / coupling.root, 0.0)
+    outside = jnp.where(bounds.measure_violation(s) > bounds.noise, bounds.measure_violation(s) / coupling.root, 0.0)
     outside = outside.at[places].set(0.0, mode="drop")
     row = jnp.argmax(outside).astype(jnp.int32)
     sign = jnp.where(s[row] > bounds.u[row], 1, -1).astype(jnp.int32)
@@ -215,7 +215,7 @@ def _find_violated(
 def pivot(coupling: Coupling, bounds: Bounds, start: RowSet) -> RowSet:
     """Return the set after single changes, when no row is violated and no multiplier has the wrong sign."""
     H = coupling.gram
-    most = most_changes(coupling.slots)
+    most = limit_changes(coupling.slots)
 
     def change(found: RowSet) -> RowSet:
         side = found.side

@@ -96,11 +96,11 @@ def make_plan(
         refinements = refinements_for(float(errors[:own].max()), tolerance, algorithm.remedy)
         if rungs is not None and (bad := errors[own:] ** (refinements + 1) > tolerance).any():
             # A rung must not be singular where the schedule is not, nor cost all others a refinement.
-            rungs = rungs.without(bad)
+            rungs = rungs.drop_bad(bad)
             table, plain = _list_places(schedule, rungs)
             pairs, which = factorize_all(algorithm, family, schedule, table, plain, kept)
         factors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one for one, _ in pairs))
-        factors = factors.refined(max(float(e) for _, e in pairs), tolerance)
+        factors = factors.refine(max(float(e) for _, e in pairs), tolerance)
         if not trusted:
             factors = factors.distrust()
     theta = {name: jnp.asarray(values, family.dtype) for name, values in table.items()}

@@ -64,5 +64,5 @@ class Problem(eqx.Module):
         return self.algorithm.take_together(self.family, self.instance, course, state)
 
     def residuals(self, state: State) -> Residuals:
-        """Residuals of a state."""
+        """Return the residuals of a state."""
         return self.algorithm.residuals(self.family, self.instance, state)

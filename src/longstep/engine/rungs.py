@@ -31,7 +31,7 @@ class Ladder(eqx.Module):
     `logs` are the logarithms of the multiples, ascending in each part: entry j is place H + 1 + j of the plan. `first`
     is the steady state's own rung, `last` the last one of its part; `second` is the fallback's own rung, to which those
     go that are not done after `patience` steps, or whose residuals fell by less than exp(`enough`) between 100 and 200
-    steps, 200 and 400, and so on. Every so many steps, an instance whose residuals are out of balance by more than
+    steps, 200 and 400, and so on. Every `every` steps, an instance whose residuals are out of balance by more than
     exp(`threshold`) moves, `most` times at most, unless they fell by exp(`progress`) since the last look; not before
     `wait` steps.
     """
@@ -62,7 +62,7 @@ class Rungs:
     last: int
     second: int | None
 
-    def without(self, bad: np.ndarray) -> "Rungs | None":
+    def drop_bad(self, bad: np.ndarray) -> "Rungs | None":
         """Return the rungs on both sides of the steady state's up to the first bad one; likewise of the fallback's."""
         parts = []
         start = 0

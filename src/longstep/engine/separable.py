@@ -29,7 +29,7 @@ from ..families.smooth import Quadratic, QuadraticInstance
 from ..linalg.matrix import along, max_norm
 from ..linalg.prox import L1, Box, NonNegative
 from .finish import ACCURACY, PROXIMAL, Finish, Outcome, corrections
-from .pivoting import ROUNDING, Bounds, Coupling, RowSet, SetSearch, over_instances, pivot, seed
+from .pivoting import ROUNDING, Bounds, Coupling, RowSet, SetSearch, map_instances, pivot, seed
 
 
 class SupportFinish(SetSearch):
@@ -56,7 +56,7 @@ class SupportFinish(SetSearch):
         """Return the exact points of instances, from the supports of points near them."""
         instance = self.family.decode(encoded)
         q = jnp.asarray(instance.q)
-        each = over_instances(q)
+        each = map_instances(q)
         weight = jnp.broadcast_to(along(self.weight, q), q.shape)
         noise = jnp.broadcast_to(ROUNDING * (1.0 + max_norm(q)), q.shape)
 
@@ -180,7 +180,7 @@ def _find_quadratic(family: Composite[QuadraticInstance]) -> Quadratic:
 
 
 def _keep_largest(z: Float[Array, " n"], count: int) -> Float[Array, " n"]:
-    """Return z without all but so many of its largest entries."""
+    """Return z with its `count` largest entries alone."""
     least = jax.lax.top_k(jnp.abs(z), count)[0][-1]
     return jnp.where(jnp.abs(z) >= least, z, 0.0)
 

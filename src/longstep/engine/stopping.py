@@ -25,7 +25,7 @@ class Limits(eqx.Module):
     check_every: Int[ArrayLike, ""]
 
     @staticmethod
-    def within(eps: float) -> "Limits":
+    def of(eps: float) -> "Limits":
         """Return limits of this tolerance, with a check after every step."""
         number = np.float64(eps)
         return Limits(number, number, number, np.int32(1))

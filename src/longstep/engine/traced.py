@@ -36,7 +36,7 @@ class TracedEnd(NamedTuple):
 class TracedSolve:
     """A solver's compiled programs with its limits: a pure function of encoded parameters.
 
-    Where there is a `finish`, it is tried `after` so many steps and then, as `walk` does, after twice as many and so on.
+    Where there is a `finish`, it is tried after `after` steps and then, as `walk` does, after twice as many and so on.
     Solves begin where `predict` says; None is zero.
     """
 

@@ -20,7 +20,7 @@ _CHUNK = 20
 
 @dataclass(frozen=True)
 class Attempts:
-    """When the finish is tried: after so many steps, then after twice as many and so on. One that costs little is tried
+    """When the finish is tried: `after` steps, then after twice as many and so on. One that costs little is tried
     with a warm start at once. `encoded` are the instances as it takes them."""
 
     finisher: Finisher
@@ -50,7 +50,7 @@ class Rehearsal:
     limits: Limits
 
     def finish(self, finisher: Finisher, steps: int, places: np.ndarray) -> Exact:
-        """Return what the finish makes of the instances at these places after so many steps."""
+        """Return what the finish makes of the instances at these places after `steps` steps."""
         point = self.points[steps]
         tried = np.zeros(point.x.shape[-1], bool)
         tried[places] = True
@@ -109,7 +109,7 @@ def walk(
             exact = found
             attempt = attempts.next(k)
             continue
-        if k >= max_iter or clock.over():
+        if k >= max_iter or clock.has_passed():
             break
         k = min(k + chunk, max_iter, attempt)
         progress = jitted.advance(key, leaves, encoded, progress, limits, first, k)

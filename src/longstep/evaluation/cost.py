@@ -121,7 +121,7 @@ def list_tolerances(family: Family) -> tuple[float, ...]:
     return _SPARSE_TOLERANCES if family.sparse else TOLERANCES
 
 
-def most_steps(family: Family) -> int:
+def limit_steps(family: Family) -> int:
     """Return how many steps methods are given: where one takes long, as many as the osqp package as it comes."""
     return _USUAL_STEPS if family.sparse else MOST_STEPS
 
@@ -133,7 +133,7 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     than all else. The package is run as it comes.
     """
     (name, kept), *others = methods.items()
-    limit = most_steps(kept.family)
+    limit = limit_steps(kept.family)
     tolerances = list_tolerances(kept.family)
     rows = [solver_cost(name, kept, parameters, eps, most=limit, timed=True) for eps in tolerances]
     most = limit
@@ -323,13 +323,13 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
         return 0
     family = candidates[0].family
     tolerances = list_tolerances(family)
-    most = {eps: most_steps(family) for eps in tolerances}
+    most = {eps: limit_steps(family) for eps in tolerances}
     costs: dict[int, list[Cost]] = {}
     for number, solver in enumerate(candidates):
         found: list[Cost] = []
         for eps in tolerances:
             found.append(solver_cost("", solver, parameters, eps, most=most[eps]))
-            if most[eps] < most_steps(family) and found[-1].unsolved:
+            if most[eps] < limit_steps(family) and found[-1].unsolved:
                 # Another has solved all of them in half the time.
                 break
         else:
@@ -344,8 +344,8 @@ def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
 
 
 def foresee_try(steps: np.ndarray, extra: np.ndarray, first: int, last: int) -> int:
-    """Return after how many steps, up to `last`, the finish is best first tried, where instances take so many `steps`
-    without it and the finish costs so many `extra`: at once, after `first`, or when it is looked at who is done."""
+    """Return after how many steps, up to `last`, the finish is best first tried, where instances take `steps`
+    without it and the finish costs `extra` steps: at once, after `first`, or when it is looked at who is done."""
     marks = [first, *range(_CHECKED * (first // _CHECKED + 1), last + 1, _CHECKED)]
     return min(marks, key=lambda mark: measure_level(np.where(steps <= mark, steps, mark + extra)))
 
@@ -362,7 +362,7 @@ def choose_tries(marks: Sequence[int], measure: Callable[[int, float, int], Cost
     """Return after which of these numbers of steps the finish is first tried, so that the solves to all tolerances that
     are looked at cost least together.
 
-    `measure` returns what it costs to try after so many steps, to this tolerance, with so many steps at most. Between
+    `measure` returns what it costs to try after `mark` steps to a tolerance, with at most `most` steps. Between
     loose tolerances and tight ones lies the middle of two that were looked at; where all are alike, that is ∞.
     """
     costs: list[dict[int, Cost]] = []

@@ -25,8 +25,8 @@ from ..families.smooth import Differentiable
 from .method import Method
 
 # From a run and what is known of the optima to errors (N, K + 1).
-Measure: TypeAlias = Callable[[History, Optima | None], np.ndarray]
-Metric: TypeAlias = str | Measure
+ErrorMeasure: TypeAlias = Callable[[History, Optima | None], np.ndarray]
+Metric: TypeAlias = str | ErrorMeasure
 
 # Geometric means see nothing below this.
 FLOOR = 1e-16
@@ -42,7 +42,7 @@ def _measure_suboptimality(history: History, optima: Optima | None) -> np.ndarra
     return np.maximum(history.objective - np.asarray(optima.value)[:, None], 0)
 
 
-METRICS: dict[str, tuple[str, Measure]] = {
+METRICS: dict[str, tuple[str, ErrorMeasure]] = {
     "suboptimality": ("f − f*", _measure_suboptimality),
     "residual": ("max(primal, dual) residual, 2-norm", lambda h, _: np.maximum(h.primal, h.dual)),
     "residual_max": ("max(primal, dual) residual, ∞-norm", lambda h, _: np.maximum(h.primal_max, h.dual_max)),
@@ -196,7 +196,7 @@ def evaluate(
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
     count = len(split)
-    trained = trained_instances(method, split)
+    trained = find_trained(method, split)
     if trained and split.name not in ("train", "selection"):
         warnings.warn(
             f"{len(trained)} of the {count} instances of {split.name!r} were used in training (the first is number "
@@ -248,7 +248,7 @@ def evaluate(
     )
 
 
-def trained_instances(method: Method, split: Split) -> list[int]:
+def find_trained(method: Method, split: Split) -> list[int]:
     """Return the numbers of the instances of a split that the method was trained on.
 
     Independent draws may coincide, of rounded numbers say: where the split is known to be independent, coincidences
@@ -266,7 +266,7 @@ def trained_instances(method: Method, split: Split) -> list[int]:
 
 
 def _count_chance(trained: int, hashes: Sequence[str]) -> float:
-    """Return how many of independent draws may by chance be among so many that were trained on.
+    """Return how many of independent draws may by chance be among the `trained` ones.
 
     N draws without a repetition have, but for one case in twenty, a chance of coincidence below 6/N² for each pair:
     below 6·trained/N with those that were trained on, and three above that are rarer still. More than half of either
@@ -285,7 +285,7 @@ def default_metric(split: Split) -> str:
     return "residual"
 
 
-def resolve_metric(metric: Metric, split: Split) -> tuple[str, str, Measure]:
+def resolve_metric(metric: Metric, split: Split) -> tuple[str, str, ErrorMeasure]:
     """Return a metric's name, what it measures in words, and its function."""
     if callable(metric):
         name = getattr(metric, "__name__", "a function of the user")

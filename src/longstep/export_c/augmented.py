@@ -12,7 +12,7 @@ from . import emit
 from .factors import make_probes
 from .ordering import ROW
 from .panels import Panels, choose_panels
-from .problem import Problem
+from .problem import ExportedProblem
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class AugmentedForm:
     place: Int[np.ndarray, " n"]
 
     @staticmethod
-    def of(problem: Problem, lanes: int) -> "AugmentedForm":
+    def of(problem: ExportedProblem, lanes: int) -> "AugmentedForm":
         """Return the form of a problem; what rows that no instance bounds add to P stays with P."""
         P = problem.P
         if problem.fixed is not None:
@@ -50,9 +50,9 @@ class AugmentedForm:
     def room(self) -> int:
         """How many numbers a solve works with: the system's, and those of the rows below a panel."""
         panels = self.panels
-        return self.augmented.order + max(panels.lanes, *(shape.padded(panels.lanes) for shape in panels.shapes))
+        return self.augmented.order + max(panels.lanes, *(shape.pad(panels.lanes) for shape in panels.shapes))
 
-    def factorize(self, problem: Problem) -> list[Factors]:
+    def factorize(self, problem: ExportedProblem) -> list[Factors]:
         """Return the distinct factors of a problem."""
         return [
             self.augmented.factorize(float(shift), weights)
@@ -90,7 +90,7 @@ class AugmentedForm:
         )
 
 
-def measure_error(problem: Problem, g: int, factors: Factors, dtype: np.dtype) -> float:
+def measure_error(problem: ExportedProblem, g: int, factors: Factors, dtype: np.dtype) -> float:
     """Return max |K·K⁻¹ − I| of solves with factor g in this precision."""
     n = problem.n
     probes = make_probes(n)

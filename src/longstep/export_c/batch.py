@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.budget import Clock
 from ..engine.solution import INFEASIBLE
 from ..families.point import Point
-from .library import Library, Settings, Slot
+from .library import Library, SettingValues, Slot
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +18,13 @@ class Batch:
     """Instances in the numbers of a library: parameters (N, size), and where they start, None for zero."""
 
     library: Library
-    settings: Settings
+    settings: SettingValues
     values: np.ndarray
     start: Point | None
 
     def solve(self, threads: int | None, clock: Clock) -> np.ndarray:
-        """Return the result structs (N,), computed on so many threads, by default one a core, until the clock ends."""
+        """Return the result structs (N,), computed on `threads` threads, by default one a core, until the clock
+        ends."""
         count = len(self.values)
         results = np.zeros(count, self.library.result)
         clock.start()

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from typing_extensions import override
 
+from .._util.text import state_mebibytes
 from .._util.threads import one_blas_thread
 from ..engine.plan import make_plan
 from . import emit
@@ -17,7 +18,7 @@ from .header import write_header
 from .linear import Linear, factor_system
 from .newton import count_derivatives, measure_matrix, read_newton
 from .ordering import METHODS
-from .problem import Generated, Problem, extract_problem
+from .problem import ExportedProblem, Generated, extract_problem
 from .source import LEAST_EPS, list_features, rename_prefix, write_data
 
 _BYTES = {"real": 0, "uint8_t": 1, "uint16_t": 2, "int32_t": 4}
@@ -36,7 +37,7 @@ class Code:
     Code for a library of this machine may have the numbers of its factors `apart`, to be placed when it is loaded.
     """
 
-    problem: Problem
+    problem: ExportedProblem
     linear: Linear
     prefix: str
     precision: str
@@ -137,8 +138,9 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str, *, l
     width = emit.REALS[precision].width
     if linear.factors.size * width > _MOST_BYTES:
         raise ValueError(
-            f"the factors need {linear.factors.size * width / 2**20:.0f} MiB; C code is written with up to "
-            f"{_MOST_BYTES >> 20} MiB. Learn with fewer distinct factorizations (factorizations=5, or learn=['alpha'])"
+            f"the factors need {state_mebibytes(linear.factors.size * width)}; C code is written with "
+            f"up to {state_mebibytes(_MOST_BYTES)}. Learn with fewer distinct factorizations (factorizations=5, "
+            "or learn=['alpha'])"
         )
     apart = loaded and linear.factors.size > _MANY
     data = write_data(problem, linear, precision, apart)
@@ -162,7 +164,7 @@ def write_code(solver: Generated, prefix: str, precision: str, method: str, *, l
     )
 
 
-def _write_source(problem: Problem, linear: Linear, prefix: str) -> str:
+def _write_source(problem: ExportedProblem, linear: Linear, prefix: str) -> str:
     """Return the steps and the driver, with the features that this problem has."""
     refine = emit.fill_part("refine.c", room=", work->room" if linear.room else "")
     algorithm = emit.fill_part(f"{problem.kind}.c", refine=refine, bounds=emit.read_part("bounds.c"))
@@ -185,7 +187,7 @@ def _count_constants(data: str, width: int) -> int:
     return sum(sizes[kind] * int(size) for kind, size in re.findall(r"^static const (\w+) \w+\[(\d+)\]", data, re.M))
 
 
-def _estimate_code(problem: Problem, data: str) -> int:
+def _estimate_code(problem: ExportedProblem, data: str) -> int:
     """Return about the bytes of code that GCC makes at -O2, as was measured on x86-64 and on a Cortex-M4.
 
     They are for loops, what the problem has, written-out products, and functions of blocks.
@@ -195,7 +197,7 @@ def _estimate_code(problem: Problem, data: str) -> int:
     return 9_500 + own + 20 * data.count(" * x[") + 500 * len(functions)
 
 
-def _measure_memory(problem: Problem, linear: Linear, width: int) -> tuple[int, int]:
+def _measure_memory(problem: ExportedProblem, linear: Linear, width: int) -> tuple[int, int]:
     """Return the bytes of a workspace and of a result."""
     if problem.condensed is not None:
         return _measure_condensed(problem, problem.condensed, width, linear.spare)
@@ -230,14 +232,14 @@ def _measure_memory(problem: Problem, linear: Linear, width: int) -> tuple[int, 
     return -(-whole // width) * width, kept
 
 
-def _count_newton(problem: Problem, n: int, rows: int) -> int:
+def _count_newton(problem: ExportedProblem, n: int, rows: int) -> int:
     """Return the real numbers of what Newton's method works with: the matrix, vectors, and a state to go back to."""
     spectra = sum(count_derivatives(problem).values())
     state = 2 * n + 3 * rows + 3
     return n * n + 4 * n + 4 + 4 * n + 5 * rows + spectra + state + 9
 
 
-def _measure_condensed(problem: Problem, c: Condensation, width: int, spare_vectors: bool) -> tuple[int, int]:
+def _measure_condensed(problem: ExportedProblem, c: Condensation, width: int, spare_vectors: bool) -> tuple[int, int]:
     n, rows, free, inner = (
         emit.pad_length(count, width) for count in (problem.n, problem.A.shape[0], c.free, c.inner.size)
     )
@@ -258,7 +260,7 @@ def _measure_condensed(problem: Problem, c: Condensation, width: int, spare_vect
     return -(-(reals * width + integers * 4) // width) * width, kept
 
 
-def _factor_condensed(problem: Problem, c: Condensation, method: str, precision: str) -> Linear:
+def _factor_condensed(problem: ExportedProblem, c: Condensation, method: str, precision: str) -> Linear:
     """Return the linear system of the coordinates; it says whether steps do without products with P."""
     system = dataclasses.replace(
         problem,

@@ -28,7 +28,7 @@ from .batch import Batch
 from .build import build_library
 from .code import Code, write_code
 from .inputs import Inputs
-from .library import Library, Settings, Slot, check_settings
+from .library import Library, SettingValues, Slot, check_settings
 from .problem import Generated
 from .vectors import Constrained
 
@@ -82,7 +82,7 @@ class CompiledSolver:
         self._inputs = Inputs(self.family, self.code.problem, self.library.dtype)
         self._slots: list[Slot] = []
         # What was asked of the last solve, and what the C code takes for it.
-        self._checked: tuple[tuple[float | None, ...], Settings] = ((), {})
+        self._checked: tuple[tuple[float | None, ...], SettingValues] = ((), {})
         self._layout = self.family.layout
         self._made_with = (solver, precision, method, cache)
 
@@ -239,7 +239,7 @@ class CompiledSolver:
         check_every: int,
         steps: int | None,
         time_limit: float | None,
-    ) -> Settings:
+    ) -> SettingValues:
         """Return what the C code takes, checked as the solver checks it; what was asked last is checked already."""
         asked = (eps_abs, eps_rel, eps_infeasible, max_iter, check_every, steps, time_limit)
         last, settings = self._checked
@@ -285,7 +285,7 @@ class CompiledSolver:
         ended = slot.ended
         status = ended.status
         if status == self.library.refused:
-            raise self._inputs.explain_refusal(self.family.single(parameter))
+            raise self._inputs.explain_refusal(self.family.batch_one(parameter))
         x, y, s = slot.vectors
         ray_x = ray_y = None
         if status in INFEASIBLE:
@@ -298,7 +298,7 @@ class CompiledSolver:
         if seen is not None and self.code.problem.mapped:
             outside = ended.outside > 0
         elif seen is not None:
-            outside = bool(seen.outside(self.family.encode(self.family.single(parameter)))[0])
+            outside = bool(seen.find_outside(self.family.encode(self.family.batch_one(parameter)))[0])
         return Solution(
             x=x.copy(),
             y=y.copy(),
@@ -311,7 +311,7 @@ class CompiledSolver:
             dual_residual=ended.dual_residual,
             ray_x=ray_x,
             ray_y=ray_y,
-            time=clock.elapsed(),
+            time=clock.measure_elapsed(),
             outside=outside,
             changes=changes,
             layout=self._layout,
@@ -329,8 +329,8 @@ class CompiledSolver:
         if seen is None:
             found["outside"] = None
         elif not self.code.problem.mapped:
-            found["outside"] = np.asarray(seen.outside(self.family.encode(self.family.vectors(parameters))), bool)
-        return Solution(**found, ray_x=ray_x, ray_y=ray_y, time=clock.elapsed(), layout=self._layout)
+            found["outside"] = np.asarray(seen.find_outside(self.family.encode(self.family.vectors(parameters))), bool)
+        return Solution(**found, ray_x=ray_x, ray_y=ray_y, time=clock.measure_elapsed(), layout=self._layout)
 
     @override
     def __repr__(self) -> str:

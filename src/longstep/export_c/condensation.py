@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from ..families.elimination import small_ridge, solutions
+from ..families.elimination import choose_ridge, solutions
 from .bases import Basis, make_row_bases, make_sparse_bases, trim
 from .factors import factorize_blocks
 from .ordering import LANES, choose_method, order_columns
@@ -27,7 +27,7 @@ _WELL = 1e5
 _VERY_WELL = 1e2
 
 
-class Program(Protocol):
+class FullProgram(Protocol):
     """A quadratic program in all its unknowns and rows, in equilibrated units."""
 
     @property
@@ -130,7 +130,7 @@ class Condensation:
 
     @property
     def multiplies_apart(self) -> bool:
-        """Whether the rows of A beside those of the identity have so many entries that they are multiplied alone."""
+        """Whether the rows of A beside those of the identity have enough entries that they are multiplied alone."""
         others = self.A[self.alike :]
         return self.alike > 0 and bool(np.count_nonzero(others) > _FULL * others.size)
 
@@ -175,7 +175,7 @@ def _take_rows(vector: Vector, rows: np.ndarray) -> Vector:
     return Vector(vector.offset[rows], sp.csr_array(vector.matrix[rows]), vector.scale[rows])
 
 
-def condense(problem: Program) -> Condensation:
+def condense(problem: FullProgram) -> Condensation:
     """Choose coordinates and orders for a problem in all its unknowns and rows: the cheapest of some."""
     P = problem.P.toarray()
     A = problem.A.toarray()
@@ -185,7 +185,7 @@ def condense(problem: Program) -> Condensation:
     C = A[others]
     N, Y = solutions(E)
     apart = None if N.shape[1] + len(E) == len(P) else np.eye(len(E)) - E @ Y
-    definite = small_ridge(N.T @ P @ N, C @ N) == 0
+    definite = choose_ridge(N.T @ P @ N, C @ N) == 0
     order = np.arange(len(E))
     normal = None
     if apart is None and len(E):
@@ -268,7 +268,7 @@ def _combine(terms: list[tuple[np.ndarray, Vector, np.ndarray]]) -> Vector:
 
 
 def _bound_directions(
-    problem: Program,
+    problem: FullProgram,
     N: np.ndarray,
     P: np.ndarray,
     Y: np.ndarray,

@@ -5,16 +5,16 @@ import scipy.sparse as sp
 
 from ..engine.finish import ACCURACY, OUTER, corrections, finish_tables
 from ..engine.finisher import Patience
-from ..engine.pivoting import DEPENDENT, choose_rounding, most_changes
+from ..engine.pivoting import DEPENDENT, choose_rounding, limit_changes
 from . import emit
 from .condensation import Condensation
 from .linear import Linear
 from .load import write_condensed_load
-from .problem import Problem
+from .problem import ExportedProblem
 from .products import write_free_rows, write_product
 
 
-def write_condensed(problem: Problem, c: Condensation, linear: Linear, precision: str) -> list[str]:
+def write_condensed(problem: ExportedProblem, c: Condensation, linear: Linear, precision: str) -> list[str]:
     """Return the data of condensed steps, in the coordinates of a condensation, in parts."""
     rows = np.concatenate([c.equalities, c.inner])
     n = problem.n
@@ -65,7 +65,7 @@ def write_condensed(problem: Problem, c: Condensation, linear: Linear, precision
     ]
 
 
-def order_inner(problem: Problem, c: Condensation) -> np.ndarray:
+def order_inner(problem: ExportedProblem, c: Condensation) -> np.ndarray:
     """Return the places, among the inequalities, of those of a condensation."""
     return np.searchsorted(np.flatnonzero(~problem.equality), c.inner)
 
@@ -109,7 +109,7 @@ def _write_back(c: Condensation, precision: str) -> str:
     return write_product("multiply_back", c.left_inverse(), precision)
 
 
-def _write_start(problem: Problem, c: Condensation, precision: str) -> list[str]:
+def _write_start(problem: ExportedProblem, c: Condensation, precision: str) -> list[str]:
     """Return the map from the parameter to where solves begin, in equilibrated units; [] where that is zero."""
     start = problem.start
     if start is None:
@@ -125,7 +125,7 @@ def _write_start(problem: Problem, c: Condensation, precision: str) -> list[str]
     ]
 
 
-def _write_finish(problem: Problem, c: Condensation, precision: str) -> list[str]:
+def _write_finish(problem: ExportedProblem, c: Condensation, precision: str) -> list[str]:
     """Return what the finish computes with: the inverse of P, or of P and a proximal term, and what comes of it."""
     if problem.finish is None:
         return []
@@ -134,7 +134,7 @@ def _write_finish(problem: Problem, c: Condensation, precision: str) -> list[str
     sizes = {
         "SLOTS": c.slots,
         "PANEL": 4,
-        "MOST_CHANGES": most_changes(c.slots),
+        "MOST_CHANGES": limit_changes(c.slots),
         "FINISH_AFTER": problem.finish,
         "PATIENCE": patience.steps,
         "FINISH_BY_SETS": 1,

@@ -15,7 +15,7 @@ _LINE = 64
 
 
 @dataclass(frozen=True)
-class Real:
+class RealType:
     """A type of real numbers in C: its NumPy type, how literals and functions of libm end, how its limits begin."""
 
     dtype: np.dtype
@@ -45,8 +45,8 @@ class Real:
 
 # By the name of a precision, which is that of the type in C.
 REALS = {
-    "double": Real(np.dtype(np.float64), "", "DBL"),
-    "float": Real(np.dtype(np.float32), "f", "FLT"),
+    "double": RealType(np.dtype(np.float64), "", "DBL"),
+    "float": RealType(np.dtype(np.float32), "f", "FLT"),
 }
 
 

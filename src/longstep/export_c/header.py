@@ -8,12 +8,12 @@ from ..families.names import Block
 from . import emit
 from .linear import Linear
 from .newton import count_derivatives, measure_matrix
-from .problem import Problem
+from .problem import ExportedProblem
 
 _TYPES = {"qp": "qp.h", "condensed": "condensed.h", "conic": "conic.h"}
 
 
-def write_header(problem: Problem, linear: Linear, precision: str, least_eps: float) -> str:
+def write_header(problem: ExportedProblem, linear: Linear, precision: str, least_eps: float) -> str:
     """Return the header with the prefix `longstep`."""
     features = {"LADDER": problem.rungs is not None, "FINISH": problem.finish is not None}
     features["PREDICTED"] = problem.start is not None
@@ -34,7 +34,7 @@ def write_header(problem: Problem, linear: Linear, precision: str, least_eps: fl
     )
 
 
-def _describe(problem: Problem) -> tuple[str, str]:
+def _describe(problem: ExportedProblem) -> tuple[str, str]:
     """Return the form of the problem, and a sentence about its parameter."""
     if problem.cones is None:
         form = "minimise 1/2 x'Px + q'x  subject to  l <= Ax <= u"
@@ -47,7 +47,7 @@ def _describe(problem: Problem) -> tuple[str, str]:
     return form, f"The parameter is the data of an instance, one after the other: {data}."
 
 
-def _write_sizes(problem: Problem) -> str:
+def _write_sizes(problem: ExportedProblem) -> str:
     """Return the sizes that a user needs, each with a comment."""
     sizes = {
         "UNKNOWNS": (problem.n, "entries of x"),
@@ -59,7 +59,7 @@ def _write_sizes(problem: Problem) -> str:
     return "\n".join(f"#define LONGSTEP_{name:<12} {size:<6} /* {words} */" for name, (size, words) in sizes.items())
 
 
-def _measure_vectors(problem: Problem, linear: Linear, width: int) -> dict[str, int]:
+def _measure_vectors(problem: ExportedProblem, linear: Linear, width: int) -> dict[str, int]:
     """Return the lengths of the vectors of a workspace and a result, by their names."""
     c = problem.condensed
     lengths = {
@@ -84,7 +84,7 @@ def _measure_vectors(problem: Problem, linear: Linear, width: int) -> dict[str, 
     return lengths
 
 
-def _write_names(problem: Problem) -> str:
+def _write_names(problem: ExportedProblem) -> str:
     """Return where named parameters and variables lie."""
     if problem.layout is None:
         return ""

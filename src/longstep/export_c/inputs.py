@@ -9,7 +9,7 @@ from ..families.base import NamedFamily
 from ..families.names import Block
 from ..families.reading import is_named
 from ..linalg.real import real_array
-from .problem import Constrained, Problem
+from .problem import Constrained, ExportedProblem
 
 
 class Inputs:
@@ -18,7 +18,7 @@ class Inputs:
     An instance that is given by its data although the family has a map is not for C: the caller turns to the solver.
     """
 
-    def __init__(self, family: Constrained, problem: Problem, dtype: np.dtype):
+    def __init__(self, family: Constrained, problem: ExportedProblem, dtype: np.dtype):
         self.family = family
         self.mapped = problem.mapped
         self.size = problem.size
@@ -36,13 +36,13 @@ class Inputs:
     def load(self, parameter: PyTree, out: np.ndarray) -> bool:
         """Write the vector of one instance to `out`; False where this is not for C."""
         if not self.mapped:
-            out[:] = self._stack_data(NamedFamily.single(self.family, parameter))[0]
+            out[:] = self._stack_data(NamedFamily.batch_one(self.family, parameter))[0]
             return True
         if isinstance(parameter, Mapping):
             if self.family.layout is None:
                 return False
             if not (self.plain and len(parameter) == len(self.places) and self._load_plain(parameter, out)):
-                out[:] = self.family.layout.one(parameter)
+                out[:] = self.family.layout.read_one(parameter)
             return True
         vector = real_array("the parameter", parameter)
         if vector.shape != (self.size,):
@@ -76,7 +76,7 @@ class Inputs:
     def _check(self, parameters: PyTree) -> np.ndarray:
         """Return N parameters as an array (N, size); another shape, and what is not finite, is refused."""
         assert self.family.parameter is not None
-        return self.family.parameter.checked(parameters)
+        return self.family.parameter.check_parameters(parameters)
 
     def _stack_data(self, parameters: PyTree) -> np.ndarray:
         data = self.family.data(parameters)

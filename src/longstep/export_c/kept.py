@@ -60,7 +60,7 @@ class KeptSolver:
             return None
         if not self.seen:
             found["outside"] = None
-        return Solution(**found, ray_x=None, ray_y=None, time=clock.elapsed(), layout=self.layout)
+        return Solution(**found, ray_x=None, ray_y=None, time=clock.measure_elapsed(), layout=self.layout)
 
     def to_json(self) -> storage.JsonObject:
         """Return all of it as plain data; the library is named by its file, which lies beside."""

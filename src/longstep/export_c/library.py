@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # What cffi points to; its fields are the header's, which Python's types do not know.
 Pointer: TypeAlias = Any
 # What the C code takes besides a parameter and a start, by the names that the header has for it.
-Settings: TypeAlias = Mapping[str, float]
+SettingValues: TypeAlias = Mapping[str, float]
 
 # Whole cache lines: vectors of a workspace then begin where those of another machine would.
 _LINE = 64
@@ -33,7 +33,7 @@ def check_settings(
     check_every: int,
     steps: int | None,
     time_limit: float | None = None,
-) -> Settings:
+) -> SettingValues:
     """Return what the C code takes, checked as the solver checks it."""
     budget = Budget(max_iter, steps, time_limit)
     check_tolerances(eps_abs, eps_rel, eps_infeasible, check_every)
@@ -113,7 +113,7 @@ class Slot:
         memory = np.zeros(library.workspace_bytes + _LINE, np.uint8)
         self.work = library.locate("workspace", memory[-memory.ctypes.data % _LINE :])
         self.settings: Pointer = ffi.new("longstep_settings *")
-        self._set: Settings | None = None
+        self._set: SettingValues | None = None
         self.parameter = np.zeros(library.size, library.dtype)
         self._parameter_at = library.locate("real", self.parameter)
         # The result twice, in the same memory: its numbers one by one, and its vectors.
@@ -128,7 +128,7 @@ class Slot:
         self._start_at: Pointer = ffi.new("longstep_start *")
         self._solve_from = library.calls.longstep_solve_from
 
-    def set(self, settings: Settings) -> None:
+    def set(self, settings: SettingValues) -> None:
         """Write the settings, where they are not those of the last call."""
         if settings is not self._set:
             self._set = None
@@ -166,7 +166,7 @@ class Slot:
         chunk = max(self.settings.check_every, 20)
         left = self.settings.max_iter
         status = calls.longstep_begin(self.work, self.settings, self._parameter_at, start)
-        while status == Status.RUNNING and left > 0 and not clock.over():
+        while status == Status.RUNNING and left > 0 and not clock.has_passed():
             status = calls.longstep_advance(self.work, self.settings, chunk)
             left -= chunk
         calls.longstep_finish(self.work, self.settings, self.ended)

@@ -10,8 +10,8 @@ from ..linalg.systems import refinements_for
 from . import emit
 from .augmented import AugmentedForm, measure_error
 from .factors import Piece, factorize_blocks, solve_error
-from .ordering import LANES, Blocks, Choice, choose_method
-from .problem import Problem
+from .ordering import LANES, Blocks, ChosenMethod, choose_method
+from .problem import ExportedProblem
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Linear:
         return self.refinements > 0 or (self.by_system and not self.alone)
 
 
-def factor_system(problem: Problem, method: str, precision: str) -> Linear:
+def factor_system(problem: ExportedProblem, method: str, precision: str) -> Linear:
     """Return the factorization by the method that was asked for; `auto` takes the cheapest by the cost model."""
     others = problem.A.nnz + 2 * problem.n
     if problem.fixed is not None:
@@ -45,7 +45,7 @@ def factor_system(problem: Problem, method: str, precision: str) -> Linear:
     return dataclasses.replace(_choose_system(problem, method, precision), by_system=by_system)
 
 
-def _choose_system(problem: Problem, method: str, precision: str) -> Linear:
+def _choose_system(problem: ExportedProblem, method: str, precision: str) -> Linear:
     """Return the cheapest factorization. The solver's own back ends are not asked for its cost, because C solves one
     right-hand side at a time by code that is written for the entries of K, where JAX multiplies dense matrices with
     many; numbers and order of the augmented form, and the rule of refinement, are theirs."""
@@ -68,7 +68,7 @@ def _choose_system(problem: Problem, method: str, precision: str) -> Linear:
     return _factor_gram(problem, choice, precision)
 
 
-def _factor_gram(problem: Problem, choice: Choice, precision: str) -> Linear:
+def _factor_gram(problem: ExportedProblem, choice: ChosenMethod, precision: str) -> Linear:
     """Return the factors of P + A'A by a method that is not `diagonal`."""
     blocks = choice.blocks
     matrices = [K[blocks.order][:, blocks.order].toarray() for K in map(problem.gram, range(len(problem.shift)))]
@@ -83,7 +83,7 @@ def _factor_gram(problem: Problem, choice: Choice, precision: str) -> Linear:
     return dataclasses.replace(system, refinements=refinements)
 
 
-def _factor_augmented(problem: Problem, form: AugmentedForm, precision: str) -> Linear:
+def _factor_augmented(problem: ExportedProblem, form: AugmentedForm, precision: str) -> Linear:
     """Return the factors of the augmented form, refined by the same rule."""
     real = emit.REALS[precision]
     factors = form.factorize(problem)
@@ -102,7 +102,7 @@ def _factor_augmented(problem: Problem, form: AugmentedForm, precision: str) -> 
     )
 
 
-def _invert_diagonal(problem: Problem) -> Linear:
+def _invert_diagonal(problem: ExportedProblem) -> Linear:
     factors = np.stack([1.0 / problem.gram(g).diagonal() for g in range(len(problem.shift))])
     return Linear(
         "diagonal", np.arange(problem.n), factors, emit.read_part("diagonal.c"), "a diagonal matrix, inverted"

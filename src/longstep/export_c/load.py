@@ -5,19 +5,19 @@ import scipy.sparse as sp
 
 from . import emit
 from .condensation import Condensation
-from .problem import Problem
+from .problem import ExportedProblem
 from .products import write_map
 from .vectors import Vector
 
 
-def write_qp_load(problem: Problem, rows: np.ndarray, order: np.ndarray, precision: str) -> str:
+def write_qp_load(problem: ExportedProblem, rows: np.ndarray, order: np.ndarray, precision: str) -> str:
     """Return `load`, from the parameter to q, l and u, with its tables."""
     tables, statements = _write_qp_data(problem, rows, order, "place_x[i]", precision)
     check, load = _write_checked(problem, "qp_load.c", statements)
     return check + tables + load
 
 
-def write_condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, precision: str) -> str:
+def write_condensed_load(problem: ExportedProblem, c: Condensation, rows: np.ndarray, precision: str) -> str:
     """Return `load`, from the parameter to q, l and u and to what the equalities make of them, with its tables."""
     tables, statements = _write_qp_data(problem, rows, np.arange(problem.n), "i", precision)
     for name, vector in c.data.items():
@@ -28,7 +28,7 @@ def write_condensed_load(problem: Problem, c: Condensation, rows: np.ndarray, pr
     return tables + check + load
 
 
-def write_conic_load(problem: Problem, order: np.ndarray, precision: str) -> str:
+def write_conic_load(problem: ExportedProblem, order: np.ndarray, precision: str) -> str:
     """Return `load`, from the parameter to b and c, with its tables."""
     if problem.mapped:
         tables, statements = _write_mapped(problem, {"b": np.arange(problem.constraints), "c": order}, precision)
@@ -38,7 +38,7 @@ def write_conic_load(problem: Problem, order: np.ndarray, precision: str) -> str
     return tables + emit.fill_part("load.c", statements=statements, result="normalize(work)")
 
 
-def _write_checked(problem: Problem, check: str, statements: str) -> tuple[str, str]:
+def _write_checked(problem: ExportedProblem, check: str, statements: str) -> tuple[str, str]:
     """Return `admissible` from its part, empty where nothing can be wrong, and `load`, which ends in it."""
     if not problem.checks:
         return "", emit.fill_part("load.c", statements=statements, result="1")
@@ -46,7 +46,7 @@ def _write_checked(problem: Problem, check: str, statements: str) -> tuple[str, 
 
 
 def _write_qp_data(
-    problem: Problem, rows: np.ndarray, order: np.ndarray, place: str, precision: str
+    problem: ExportedProblem, rows: np.ndarray, order: np.ndarray, place: str, precision: str
 ) -> tuple[str, str]:
     """Return the tables and the statements for q, l and u; entry i of q is that of the unknown `place`."""
     if problem.mapped:
@@ -56,7 +56,7 @@ def _write_qp_data(
     return emit.read_part("bound.c"), statements
 
 
-def _write_mapped(problem: Problem, places: dict[str, np.ndarray], precision: str) -> tuple[str, str]:
+def _write_mapped(problem: ExportedProblem, places: dict[str, np.ndarray], precision: str) -> tuple[str, str]:
     """Return the tables of the parameter map, and the statements that apply it."""
     tables, outside = _write_seen(problem, precision)
     offset, shift = _write_shift(problem, precision)
@@ -80,7 +80,7 @@ def _write_affine(name: str, vector: Vector, precision: str) -> tuple[str, str]:
     return base + tables, copy + statement
 
 
-def _write_seen(problem: Problem, precision: str) -> tuple[str, str]:
+def _write_seen(problem: ExportedProblem, precision: str) -> tuple[str, str]:
     """Return the tables and the function that tell whether training saw the like of a parameter, and the statement."""
     seen = problem.seen
     if seen is None or not problem.mapped:
@@ -92,7 +92,7 @@ def _write_seen(problem: Problem, precision: str) -> tuple[str, str]:
     return "".join([sizes, *tables, emit.read_part("outside.c")]), "    work->outside = is_outside(parameter);\n"
 
 
-def _write_shift(problem: Problem, precision: str) -> tuple[str, str]:
+def _write_shift(problem: ExportedProblem, precision: str) -> tuple[str, str]:
     """Return the table and the statements of what the objective has besides ½x'Px + q'x: a constant, a linear term."""
     layout = problem.layout
     if layout is None:

@@ -7,7 +7,7 @@ from ..engine import newton
 from ..engine.finish import ACCURACY
 from ..engine.finisher import Patience
 from . import emit
-from .problem import Problem
+from .problem import ExportedProblem
 
 # What the finish is written as: before and behind what is for some cones alone.
 _FIRST = ("newton_sums.c", "newton_cones.c")
@@ -16,7 +16,7 @@ _LAST = ("newton_weights.c", "newton_system.c", "newton.c")
 _ARRAYS = ("VALUES", "VECTORS", "BASES")
 
 
-def write_newton(problem: Problem, A: sp.csr_array, P: sp.csr_array, precision: str) -> list[str]:
+def write_newton(problem: ExportedProblem, A: sp.csr_array, P: sp.csr_array, precision: str) -> list[str]:
     """Return what the finish computes with, in parts, of A and P in the order of elimination; [] without a finish."""
     if problem.finish is None:
         return []
@@ -64,7 +64,7 @@ def _write_entries(name: str, across: str, matrix: sp.csr_array | sp.csc_array, 
     )
 
 
-def count_derivatives(problem: Problem) -> dict[str, int]:
+def count_derivatives(problem: ExportedProblem) -> dict[str, int]:
     """Return how many numbers make the derivatives of projections, by array. C has no arrays without entries."""
     assert problem.cones is not None
     counts = [cone.count_c_derivatives() for cone in problem.cones.parts]

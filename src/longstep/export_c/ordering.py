@@ -34,7 +34,7 @@ _MOST_BLOCKS = 600
 
 
 @dataclass(frozen=True)
-class Costs:
+class BlockCosts:
     """What a block costs, in units of one multiplication of a long product.
 
     A block of j columns with r rows below costs  block + entry·(w(r)·j + w(j)·(j + r)) + row·r,  with w(k) the length k
@@ -82,12 +82,12 @@ class Blocks:
         sizes = zip(self.widths, self.rows, self.diagonal, strict=True)
         return [(int(j), r.size, diagonal) for j, r, diagonal in sizes]
 
-    def cost(self, costs: Costs) -> float:
+    def cost(self, costs: BlockCosts) -> float:
         """Return the cost of one solve."""
         return sum(costs(*shape) for shape in self.shapes)
 
 
-class Choice(NamedTuple):
+class ChosenMethod(NamedTuple):
     """A method, its blocks, and what one solve costs by it."""
 
     method: str
@@ -95,23 +95,23 @@ class Choice(NamedTuple):
     cost: float
 
 
-def choose_method(pattern: sp.csr_array, method: str, lanes: int) -> Choice:
+def choose_method(pattern: sp.csr_array, method: str, lanes: int) -> ChosenMethod:
     """Return the blocks of the method that was asked for; `auto` takes the cheapest by the cost model, which counts
     what one right-hand side costs on one core, where `linalg.systems` counts long products of many."""
-    costs = Costs(BLOCK, ROW, lanes)
+    costs = BlockCosts(BLOCK, ROW, lanes)
     n = pattern.shape[0]
     whole = join_columns(n)
     if method == "inverse":
-        return Choice(method, whole, whole.cost(costs))
+        return ChosenMethod(method, whole, whole.cost(costs))
     alone = order_columns(pattern)
-    by_columns = Choice("sparse", alone, 2 * ENTRY * (alone.entries - n) + COLUMN * n)
+    by_columns = ChosenMethod("sparse", alone, 2 * ENTRY * (alone.entries - n) + COLUMN * n)
     if method == "sparse":
         return by_columns
     blocks = choose_blocks(pattern, costs)
-    in_blocks = Choice("blocks", blocks, blocks.cost(costs))
+    in_blocks = ChosenMethod("blocks", blocks, blocks.cost(costs))
     if method == "blocks":
         return in_blocks
-    options = [Choice("inverse", whole, whole.cost(costs)), by_columns]
+    options = [ChosenMethod("inverse", whole, whole.cost(costs)), by_columns]
     if len(blocks.rows) <= _MOST_BLOCKS and len(set(blocks.shapes)) <= _MOST_SHAPES:
         options.append(in_blocks)
     return min(options, key=lambda choice: choice.cost)
@@ -129,7 +129,7 @@ def order_columns(pattern: sp.csr_array) -> Blocks:
     return Blocks(order, np.arange(n + 1), eliminate(pattern, order), [False] * n)
 
 
-def choose_blocks(pattern: sp.csr_array, costs: Costs) -> Blocks:
+def choose_blocks(pattern: sp.csr_array, costs: BlockCosts) -> Blocks:
     """Return the cheapest blocks of a few orders: minimum degree, and the order that the unknowns have."""
     orders = [np.arange(pattern.shape[0]), order_by_degree(pattern)]
     return min((merge_columns(pattern, order, costs) for order in orders), key=lambda blocks: blocks.cost(costs))
@@ -164,7 +164,7 @@ def eliminate(pattern: sp.csr_array, order: Int[np.ndarray, " n"]) -> list[Int[n
     return below
 
 
-def merge_columns(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: Costs) -> Blocks:
+def merge_columns(pattern: sp.csr_array, order: Int[np.ndarray, " n"], costs: BlockCosts) -> Blocks:
     """Return blocks of single columns, joined with their parents in the elimination tree wherever that is cheaper.
 
     The rows of a column are among its parent and the parent's rows, so a joined block has the parent's rows.

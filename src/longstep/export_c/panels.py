@@ -49,7 +49,7 @@ class Shape(NamedTuple):
     rows: int
     inner: bool
 
-    def padded(self, lanes: int) -> int:
+    def pad(self, lanes: int) -> int:
         """Return the numbers that are stored for one column and the rows below: whole vectors, unless it is alone."""
         return self.rows if self.columns == 1 else -(-self.rows // lanes) * lanes
 
@@ -62,7 +62,7 @@ class Shape(NamedTuple):
 
     def entries(self, lanes: int) -> int:
         """Return how many numbers are stored."""
-        return self.columns * self.padded(lanes) + sum(map(len, self.triangle(lanes)))
+        return self.columns * self.pad(lanes) + sum(map(len, self.triangle(lanes)))
 
     def cost(self, lanes: int) -> float:
         """Return what it costs forward and backward, in multiplications of a long product."""
@@ -138,7 +138,7 @@ def _locate_entries(
             row = first[s] + np.array(rows_of_column)
             wanted_rows.append(np.where((row > column) & (row <= own[-1]), row, column))
             wanted_columns.append(np.full(row.size, column))
-        padded = np.tile(own[:, None], shape.padded(lanes))
+        padded = np.tile(own[:, None], shape.pad(lanes))
         padded[:, : below.size] = below
         wanted_rows.append(padded.ravel())
         wanted_columns.append(np.repeat(own, padded.shape[1]))

@@ -22,7 +22,7 @@ from ..engine.rungs import LadderUse
 from ..engine.start import LearnedStart
 from ..families.base import Family
 from ..families.conic import Conic
-from ..families.elimination import eliminated
+from ..families.elimination import eliminate_equalities
 from ..families.names import Layout
 from ..families.parameter_range import Seen
 from ..families.quadratic_program import QP
@@ -52,7 +52,7 @@ class Generated(Protocol):
 
 
 @dataclass(frozen=True)
-class Rungs:
+class LadderNumbers:
     """A ladder: `logs` by rung, the rungs `first`, `last` and `second` (−1: none), and the rule's numbers."""
 
     logs: Float[np.ndarray, " R"]
@@ -70,7 +70,7 @@ class Rungs:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ExportedProblem:
     """The equilibrated problem, its schedule and its parameter map.
 
     `gram(g)` is the matrix of the g-th distinct factorization, shift[g]·I + P + A'diag(weights[g])A, plus a fixed part.
@@ -94,7 +94,7 @@ class Problem:
     which: Int[np.ndarray, " places"]
     metric: Float[np.ndarray, " metric"] | None
     plain: Bool[np.ndarray, " places"]
-    rungs: Rungs | None
+    rungs: LadderNumbers | None
     shift: Float[np.ndarray, " factors"]
     weights: Float[np.ndarray, "factors weighted"]
     horizon: int
@@ -142,7 +142,7 @@ class Problem:
         return sp.csr_array(K)
 
 
-def extract_problem(solver: Generated) -> Problem:
+def extract_problem(solver: Generated) -> ExportedProblem:
     """Return the plain data of a solver; algorithms and families that C code is not written for are refused."""
     family = solver.family
     algorithm = solver.algorithm
@@ -159,7 +159,7 @@ def extract_problem(solver: Generated) -> Problem:
 
 
 class _Common(TypedDict):
-    """The fields of `Problem` that all kinds of problems have alike."""
+    """The fields of `ExportedProblem` that all kinds of problems have alike."""
 
     n: int
     constraints: int
@@ -174,7 +174,7 @@ class _Common(TypedDict):
     which: np.ndarray
     metric: np.ndarray | None
     plain: np.ndarray
-    rungs: Rungs | None
+    rungs: LadderNumbers | None
     shift: np.ndarray
     weights: np.ndarray
     horizon: int
@@ -241,15 +241,15 @@ def _extract_common(solver: Generated, family: Constrained, working: Constrained
     }
 
 
-def _extract_rungs(plan: Plan) -> Rungs | None:
+def _extract_rungs(plan: Plan) -> LadderNumbers | None:
     ladder = plan.ladder
     if ladder is None:
         return None
     second = -1
     if ladder.second is not None:
         second = ladder.second
-    rule = {f.name: getattr(ladder, f.name) for f in fields(Rungs) if f.name not in ("logs", "second", "wait")}
-    return Rungs(logs=np.asarray(ladder.logs, np.float64), second=second, wait=int(ladder.wait), **rule)
+    rule = {f.name: getattr(ladder, f.name) for f in fields(LadderNumbers) if f.name not in ("logs", "second", "wait")}
+    return LadderNumbers(logs=np.asarray(ladder.logs, np.float64), second=second, wait=int(ladder.wait), **rule)
 
 
 def _evaluate_systems(
@@ -274,7 +274,7 @@ def _evaluate_systems(
     return np.stack(shift), np.stack(weights)
 
 
-def _extract_qp(solver: Generated, family: QP, working: QP | None = None) -> Problem:
+def _extract_qp(solver: Generated, family: QP, working: QP | None = None) -> ExportedProblem:
     """Return the program in all its unknowns and rows; `working` is the family as the steps want it, if another."""
     common = _extract_common(solver, family, working or family)
     kinds = family.host.kinds
@@ -291,7 +291,7 @@ def _extract_qp(solver: Generated, family: QP, working: QP | None = None) -> Pro
     scales = {"q": common["c"] * common["d"], "l": common["e"], "u": common["e"]}
     places = {"q": np.arange(family.n), "l": rows, "u": rows}
     data, size = map_data(family, scales, places)
-    return Problem(
+    return ExportedProblem(
         kind="qp",
         A=_clean(E @ family.host.A[rows] @ D),
         fixed=fixed,
@@ -308,9 +308,9 @@ def _extract_qp(solver: Generated, family: QP, working: QP | None = None) -> Pro
     )
 
 
-def _extract_condensed(solver: Generated, family: QP) -> Problem:
+def _extract_condensed(solver: Generated, family: QP) -> ExportedProblem:
     """Return the program in all its unknowns and rows, for checks, with the coordinates that steps are taken in."""
-    whole = _extract_qp(solver, family, eliminated(family))
+    whole = _extract_qp(solver, family, eliminate_equalities(family))
     made = condense(whole)
     # Steps in less precision than the finish are for batches.
     after = solver.finish if can_finish(family) else None
@@ -318,7 +318,7 @@ def _extract_condensed(solver: Generated, family: QP) -> Problem:
     return dataclasses.replace(whole, kind="condensed", fixed=None, condensed=made, start=solver.start, **finish)
 
 
-def _extract_conic(solver: Generated, family: Conic) -> Problem:
+def _extract_conic(solver: Generated, family: Conic) -> ExportedProblem:
     common = _extract_common(solver, family, family)
     cones = family.cones
     _check_cones(cones)
@@ -328,7 +328,7 @@ def _extract_conic(solver: Generated, family: Conic) -> Problem:
     everything = np.arange(family.m)
     places = {"b": everything, "c": np.arange(family.n)}
     data, size = map_data(family, {"b": common["e"], "c": common["d"]}, places)
-    return Problem(
+    return ExportedProblem(
         kind="conic",
         A=_clean(E @ family.host.A @ D),
         fixed=None,
@@ -347,7 +347,7 @@ def _extract_conic(solver: Generated, family: Conic) -> Problem:
     )
 
 
-_BACK_ENDS: dict[str | None, Callable[..., Problem]] = {
+_BACK_ENDS: dict[str | None, Callable[..., ExportedProblem]] = {
     "qp": _extract_qp,
     "condensed": _extract_condensed,
     "conic": _extract_conic,

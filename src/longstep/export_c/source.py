@@ -13,7 +13,7 @@ from .cones import write_cones
 from .linear import Linear
 from .load import write_conic_load, write_qp_load
 from .newton import write_newton
-from .problem import Problem
+from .problem import ExportedProblem
 from .products import write_free_rows, write_product
 from .vectors import Vector
 
@@ -26,7 +26,7 @@ def rename_prefix(text: str, prefix: str) -> str:
     return re.sub(r"\blongstep_", f"{prefix}_", re.sub(r"\bLONGSTEP_", f"{prefix.upper()}_", text))
 
 
-def write_data(problem: Problem, linear: Linear, precision: str, apart: bool) -> str:
+def write_data(problem: ExportedProblem, linear: Linear, precision: str, apart: bool) -> str:
     """Return the private header: every number that the solver computes with, and the code made for its patterns.
 
     Those of the factors are not in it where they are kept `apart`.
@@ -41,7 +41,7 @@ def write_data(problem: Problem, linear: Linear, precision: str, apart: bool) ->
     return "\n".join([*common, *own])
 
 
-def _write_common(problem: Problem, linear: Linear, precision: str, apart: bool) -> list[str]:
+def _write_common(problem: ExportedProblem, linear: Linear, precision: str, apart: bool) -> list[str]:
     """Return what the data of all kinds of solvers have, in parts."""
     return [
         _write_scalars(problem, linear, precision),
@@ -51,7 +51,7 @@ def _write_common(problem: Problem, linear: Linear, precision: str, apart: bool)
     ]
 
 
-def _write_scalars(problem: Problem, linear: Linear, precision: str) -> str:
+def _write_scalars(problem: ExportedProblem, linear: Linear, precision: str) -> str:
     """Return the sizes, the numbers and the functions of this precision, by name."""
     real = emit.REALS[precision]
     vectors = [*problem.data.values(), *_list_condensed_data(problem)]
@@ -92,7 +92,7 @@ def name_functions(precision: str) -> str:
     return emit.defines(limits | {name.upper(): name + real.suffix for name in functions})
 
 
-def _write_steps(problem: Problem, linear: Linear, precision: str, apart: bool) -> list[str]:
+def _write_steps(problem: ExportedProblem, linear: Linear, precision: str, apart: bool) -> list[str]:
     """Return where blocks end, the factors and which of them each step takes, and how they and maps are applied."""
     parts = []
     if problem.safeguard is not None and problem.safeguard.by_block:
@@ -110,11 +110,11 @@ def _write_steps(problem: Problem, linear: Linear, precision: str, apart: bool) 
     return parts
 
 
-def _list_condensed_data(problem: Problem) -> list[Vector]:
+def _list_condensed_data(problem: ExportedProblem) -> list[Vector]:
     return [] if problem.condensed is None else list(problem.condensed.data.values())
 
 
-def list_features(problem: Problem) -> dict[str, bool]:
+def list_features(problem: ExportedProblem) -> dict[str, bool]:
     """Return what some solvers have and others lack, by the names in the parts."""
     return {
         "METRIC": problem.metric is not None,
@@ -125,14 +125,14 @@ def list_features(problem: Problem) -> dict[str, bool]:
     }
 
 
-def _order_metric(problem: Problem, order: np.ndarray) -> np.ndarray:
+def _order_metric(problem: ExportedProblem, order: np.ndarray) -> np.ndarray:
     """Return the places of the metric's entries in the order of the rows that have penalties."""
     if problem.condensed is None:
         return _order_rows(problem)
     return order_inner(problem, problem.condensed.reorder(order))
 
 
-def _write_metric(problem: Problem, order: np.ndarray, precision: str) -> list[str]:
+def _write_metric(problem: ExportedProblem, order: np.ndarray, precision: str) -> list[str]:
     """Return the metric in the order of the rows, and ones behind it where places do without it; [] without one."""
     if problem.metric is None:
         return []
@@ -145,7 +145,7 @@ def _write_metric(problem: Problem, order: np.ndarray, precision: str) -> list[s
     return [tables + emit.select_features(emit.read_part("metric.c"), SOME_PLAIN=some_plain)]
 
 
-def _write_ladder(problem: Problem, precision: str) -> list[str]:
+def _write_ladder(problem: ExportedProblem, precision: str) -> list[str]:
     """Return the ladder's rungs and rule; [] without one."""
     rungs = problem.rungs
     if rungs is None:
@@ -170,14 +170,14 @@ def _write_ladder(problem: Problem, precision: str) -> list[str]:
     return [emit.defines(scalars) + "\n" + emit.reals("rung_log", rungs.logs, precision)]
 
 
-def _order_rows(problem: Problem) -> np.ndarray:
+def _order_rows(problem: ExportedProblem) -> np.ndarray:
     """Return the order of the rows: equalities first, then by entries, so that loops do alike things; cones stay."""
     if problem.cones is not None:
         return np.arange(problem.constraints)
     return np.lexsort((np.diff(problem.A.indptr), ~problem.equality))
 
 
-def _write_qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
+def _write_qp(problem: ExportedProblem, linear: Linear, precision: str) -> list[str]:
     rows = _order_rows(problem)
     order = linear.order
     A = sp.csr_array(problem.A[rows][:, order])
@@ -208,7 +208,7 @@ def _write_qp(problem: Problem, linear: Linear, precision: str) -> list[str]:
     ]
 
 
-def _write_refining(problem: Problem, linear: Linear, precision: str) -> str:
+def _write_refining(problem: ExportedProblem, linear: Linear, precision: str) -> str:
     """Return what the system that a step solves has besides P and A."""
     if not linear.spare:
         return ""
@@ -220,7 +220,7 @@ def _write_refining(problem: Problem, linear: Linear, precision: str) -> str:
     return tables + write_product("multiply_fixed", sp.csr_array(fixed), precision)
 
 
-def _write_conic(problem: Problem, cones: Cones, linear: Linear, precision: str) -> list[str]:
+def _write_conic(problem: ExportedProblem, cones: Cones, linear: Linear, precision: str) -> list[str]:
     order = linear.order
     A = sp.csr_array(problem.A[:, order])
     P = sp.csr_array(problem.P[order][:, order])

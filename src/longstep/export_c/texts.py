@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from .._util.text import state_bytes
 from . import emit
 from .code import Code
 from .linear import Linear
-from .problem import Problem
+from .problem import ExportedProblem
 from .source import rename_prefix
 
 # The files besides the code itself.
@@ -30,7 +31,7 @@ def _write_example(code: Code) -> str:
     return rename_prefix(emit.fill_part("main.c", prefix=code.prefix, example=array), code.prefix)
 
 
-def _choose_example(problem: Problem) -> np.ndarray:
+def _choose_example(problem: ExportedProblem) -> np.ndarray:
     """Return the parameter of some instance: the middle of what training saw, else the base values."""
     if not problem.mapped:
         return problem.base
@@ -39,12 +40,6 @@ def _choose_example(problem: Problem) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         middle = (problem.seen.low + problem.seen.high) / 2
     return np.where(np.isfinite(middle), middle, 0.0)
-
-
-def _format_bytes(size: int) -> str:
-    if size < 1024:
-        return f"{size:,} bytes"
-    return f"{size:,} bytes ({size / 1024:.1f} KiB)"
 
 
 def _describe_parameter(code: Code) -> str:
@@ -87,17 +82,17 @@ def _write_readme(code: Code, solver_hash: str, version: str) -> str:
         "m": problem.constraints,
         "version": version,
         "precision": code.precision,
-        "rom": _format_bytes(code.rom),
-        "text": _format_bytes(code.text),
-        "ram": _format_bytes(code.ram),
-        "result": _format_bytes(code.result),
+        "rom": state_bytes(code.rom),
+        "text": state_bytes(code.text),
+        "ram": state_bytes(code.ram),
+        "result": state_bytes(code.result),
         "suffix": emit.REALS[code.precision].suffix,
         "size": problem.size,
         "parameter": _describe_parameter(code),
         "least": _describe_tolerances(code),
         "horizon": problem.horizon,
         "distinct": len(problem.shift),
-        "factor": _format_bytes(code.factor_bytes),
+        "factor": state_bytes(code.factor_bytes),
         "method": _describe_method(code.linear),
         "safeguard": safeguard,
         "hash": solver_hash[:16],

@@ -8,7 +8,7 @@ import numpy as np
 from ..families.names import Block
 from . import emit
 from .code import Code
-from .problem import Problem
+from .problem import ExportedProblem
 
 # The files of each wrapper, with the part that each is made of.
 _FILES = {
@@ -81,7 +81,7 @@ def _describe_rust(code: Code) -> dict[str, object]:
     }
 
 
-def _list_fields(problem: Problem) -> list[tuple[str, int, str]]:
+def _list_fields(problem: ExportedProblem) -> list[tuple[str, int, str]]:
     """Return for every parameter a field's name, its number of entries, and what is said of it."""
     if problem.layout is not None:
         taken: set[str] = set()
@@ -102,7 +102,7 @@ def _list_fields(problem: Problem) -> list[tuple[str, int, str]]:
     return [(name, sizes[name], f"{name} of the instance.") for name in problem.data]
 
 
-def _write_variables(problem: Problem) -> str:
+def _write_variables(problem: ExportedProblem) -> str:
     """Return a constant for every variable whose entries lie in a row and in order."""
     if problem.layout is None:
         return ""

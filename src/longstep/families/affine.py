@@ -45,7 +45,7 @@ class Affine(ByContent):
             if M.shape[0] != sizes[name]:
                 raise ValueError(f"the matrix of {name} has {M.shape[0]} rows but {name} has {sizes[name]} entries")
 
-    def checked(self, parameters: np.ndarray) -> np.ndarray:
+    def check_parameters(self, parameters: np.ndarray) -> np.ndarray:
         """Return N parameters as a finite float64 array (N, size)."""
         parameters = real_array("the parameter", parameters)
         if parameters.ndim != 2 or parameters.shape[1] != self.size:
@@ -59,7 +59,7 @@ class Affine(ByContent):
 
     def __call__(self, parameters: np.ndarray, base: Mapping[str, np.ndarray | None]) -> dict:
         """Return the data of N instances from parameters (N, size), on the host in float64."""
-        parameters = self.checked(parameters)
+        parameters = self.check_parameters(parameters)
         named = dict(base)
         for name, M in self.matrices.items():
             named[name] = np.asarray((M @ parameters.T).T)
@@ -68,7 +68,7 @@ class Affine(ByContent):
                 named[name] = named[name] + offset
         return named
 
-    def same_rows(self, first: str, second: str, size: int) -> np.ndarray:
+    def find_same_rows(self, first: str, second: str, size: int) -> np.ndarray:
         """Return the rows in which two of the data move alike with the parameter."""
         zero = sp.csr_array((size, self.size))
         gap = abs(self.matrices.get(first, zero) - self.matrices.get(second, zero))
@@ -102,7 +102,7 @@ class WorkingMap(eqx.Module):
         return data
 
 
-def working_map(
+def make_working_map(
     parameter: Affine | None,
     base: Mapping[str, np.ndarray | None],
     scales: Mapping[str, np.ndarray],

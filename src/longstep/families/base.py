@@ -13,10 +13,10 @@ from numpy.typing import DTypeLike
 from typing_extensions import override
 
 from .._util.hashing import content_hash
-from ..linalg.real import check_real, plain_array, real_array
+from ..linalg.real import check_real, read_plain_array, real_array
 from .affine import Affine
 from .names import Layout
-from .reading import Parameters, count_parameters, is_named, plain, read_named, resolve_dtype
+from .reading import Parameters, convert_lists, count_parameters, is_named, read_named, resolve_dtype
 
 # Bounds at least this large are infinite, as in OSQP. A little under 1e20, the usual stand-in for infinity, because
 # files have often been through arithmetic.
@@ -79,11 +79,11 @@ class Family(eqx.Module, Generic[InstanceT]):
 
     @abstractmethod
     def hashed(self) -> tuple:
-        """Everything that defines the problem: arrays, numbers, strings and functions."""
+        """Return everything that defines the problem: arrays, numbers, strings and functions."""
 
-    def single(self, parameter: Parameters) -> Parameters:
+    def batch_one(self, parameter: Parameters) -> Parameters:
         """Return one parameter as a batch of one."""
-        return jax.tree.map(lambda a: plain_array("the parameter", a)[None], plain(parameter))
+        return jax.tree.map(lambda a: read_plain_array("the parameter", a)[None], convert_lists(parameter))
 
     def vectors(self, parameters: Parameters) -> Parameters:
         """Return N parameters as arrays: where the family knows names, values given by name become vectors."""
@@ -104,7 +104,7 @@ class Family(eqx.Module, Generic[InstanceT]):
 
     def instance(self, parameter: Parameters) -> InstanceT:
         """Return the checked, working instance of one parameter."""
-        return self.take(self.instances(self.single(parameter)), 0)
+        return self.take(self.instances(self.batch_one(parameter)), 0)
 
     @property
     def instance_axis(self) -> int:
@@ -143,14 +143,14 @@ class Family(eqx.Module, Generic[InstanceT]):
         object.__setattr__(copy, "dtype", resolved)
         return copy
 
-    def widened(self) -> "Family[InstanceT]":
+    def widen(self) -> "Family[InstanceT]":
         """Return the same family in float64, made again from the user's own data; JAX must be in 64-bit mode."""
         if self.dtype == np.float64:
             return self
-        return self._made_again()
+        return self._make_again()
 
     @abstractmethod
-    def _made_again(self) -> "Family[InstanceT]":
+    def _make_again(self) -> "Family[InstanceT]":
         """Return the same family in float64."""
 
     @property
@@ -179,7 +179,7 @@ class NamedFamily(Family[InstanceT]):
         """How many entries the data of an instance have, by name."""
 
     @override
-    def single(self, parameter: Parameters) -> Parameters:
+    def batch_one(self, parameter: Parameters) -> Parameters:
         if isinstance(parameter, Mapping):
             return [parameter]
         return real_array("the parameter", parameter)[None]
@@ -204,7 +204,7 @@ class NamedFamily(Family[InstanceT]):
             return [parameters[i] for i in index]
         return np.asarray(parameters)[index]
 
-    def merged(
+    def merge_data(
         self, parameters: Parameters, base: Mapping[str, np.ndarray | None], parameter: Affine | None
     ) -> tuple[dict[str, np.ndarray], int]:
         """Return the data of N instances by name: from the parameter map, or named arrays over base values."""

@@ -89,8 +89,8 @@ class Composite(Family[InstanceT]):
         return self.smooth.select(parameters, index)
 
     @override
-    def single(self, parameter: Parameters) -> Parameters:
-        return self.smooth.single(parameter)
+    def batch_one(self, parameter: Parameters) -> Parameters:
+        return self.smooth.batch_one(parameter)
 
     @override
     def encode(self, parameters: Parameters) -> Encoded:
@@ -138,17 +138,17 @@ class Composite(Family[InstanceT]):
         return self.smooth.gradient_at_zero(instances, like)
 
     @override
-    def _made_again(self) -> "Composite[InstanceT]":
-        smooth = self.smooth.widened()
+    def _make_again(self) -> "Composite[InstanceT]":
+        smooth = self.smooth.widen()
         assert isinstance(smooth, Differentiable)
         return Composite(smooth, self.g)
 
     @override
     def hashed(self) -> tuple:
-        return self.smooth.problem_hash(), type(self.g).__name__, hashed_prox(self.g)
+        return self.smooth.problem_hash(), type(self.g).__name__, identify_prox(self.g)
 
 
-def hashed_prox(g: Prox) -> tuple:
+def identify_prox(g: Prox) -> tuple:
     """Return what defines g."""
     if isinstance(g, CustomProx):
         return g.value_function, g.prox_function

@@ -10,12 +10,12 @@ from typing_extensions import override
 from .._util.optional import map_given
 from ..cones.product import Cones
 from ..linalg.matrix import ArrayLike2D, along, inner, max_norm
-from .affine import Affine, WorkingMap, working_map
+from .affine import Affine, WorkingMap, make_working_map
 from .base import Encoded
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
-from .reading import Parameters, checked, columns, optional_vector, resolve_dtype
+from .reading import Parameters, check_array, columns, optional_vector, resolve_dtype
 
 
 class ConicInstance(eqx.Module):
@@ -82,7 +82,7 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
         scaled = Equilibrated(square, rows, cones.blocks(), None, equilibrate=self.host.equilibrate)
         everything = np.arange(self.m)
         self.matrices = scaled.matrices(self.dtype, everything)
-        self.mapped = working_map(
+        self.mapped = make_working_map(
             parameter,
             values,
             scales={"b": scaled.e, "c": scaled.d},
@@ -97,16 +97,16 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """Return the checked b (N, m) and c (N, n) of N parameters, in the user's units."""
-        named, count = self.merged(parameters, self.host.values, self.parameter)
+        named, count = self.merge_data(parameters, self.host.values, self.parameter)
         return {
-            "b": checked("b", named["b"], (count, self.m)),
-            "c": checked("c", named["c"], (count, self.n)),
+            "b": check_array("b", named["b"], (count, self.m)),
+            "c": check_array("c", named["c"], (count, self.n)),
         }
 
     @override
     def encode(self, parameters: Parameters) -> np.ndarray | dict[str, np.ndarray]:
         if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
-            return columns(self.parameter.checked(parameters), self.dtype)
+            return columns(self.parameter.check_parameters(parameters), self.dtype)
         data = self.data(parameters)
         s = self.matrices.scaling
         return {
@@ -143,7 +143,7 @@ class Conic(ConstrainedFamily[ConicInstance, Host]):
         return 0.5 * inner(scaled, self.matrices.P.mv(scaled)) + instances.size * inner(instances.c, scaled)
 
     @override
-    def _made_again(self) -> "Conic":
+    def _make_again(self) -> "Conic":
         host = self.host
         options = {"parameter": self.parameter, "layout": host.layout, "equilibrate": host.equilibrate}
         return Conic(host.P, host.A, self.cones, **host.values, **options)

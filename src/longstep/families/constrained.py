@@ -87,28 +87,28 @@ class ConstrainedFamily(NamedFamily[InstanceT], Generic[InstanceT, HostT]):
         return self.matrices.structure.on_host
 
     @override
-    def single(self, parameter: Parameters) -> Parameters:
+    def batch_one(self, parameter: Parameters) -> Parameters:
         if self.host.layout is None or not is_named(parameter):
-            return super().single(parameter)
-        return self.host.layout.one(parameter)[None]
+            return super().batch_one(parameter)
+        return self.host.layout.read_one(parameter)[None]
 
     @override
     def vectors(self, parameters: Parameters) -> Parameters:
-        return super().vectors(self._stacked(parameters))
+        return super().vectors(self._stack_named(parameters))
 
     @override
     def count(self, parameters: Parameters) -> int:
-        return super().count(self._stacked(parameters))
+        return super().count(self._stack_named(parameters))
 
     @override
     def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
-        return super().select(self._stacked(parameters), index)
+        return super().select(self._stack_named(parameters), index)
 
-    def _stacked(self, parameters: Parameters) -> Parameters:
+    def _stack_named(self, parameters: Parameters) -> Parameters:
         """Return values given by the names of a layout, which have shapes of their own, as vectors."""
         if self.host.layout is None or not is_named(parameters):
             return parameters
-        return self.host.layout.many(parameters)
+        return self.host.layout.read_many(parameters)
 
     @override
     def trace(self, parameter: Parameters) -> Encoded:

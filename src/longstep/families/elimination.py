@@ -142,8 +142,8 @@ class EliminatedQP(QP):
         return False
 
     @override
-    def _made_again(self) -> "EliminatedQP":
-        return EliminatedQP(super()._made_again())
+    def _make_again(self) -> "EliminatedQP":
+        return EliminatedQP(super()._make_again())
 
 
 class Placed(NamedTuple, Generic[ArrayT]):
@@ -155,7 +155,7 @@ class Placed(NamedTuple, Generic[ArrayT]):
     origin: ArrayT
 
 
-def eliminated(family: QP) -> EliminatedQP:
+def eliminate_equalities(family: QP) -> EliminatedQP:
     """Return the family without its equalities."""
     if isinstance(family, EliminatedQP):
         return family
@@ -171,7 +171,7 @@ def solutions(E: Float[np.ndarray, "e n"]) -> tuple[Float[np.ndarray, "n v"], Fl
     return right[rank:].T, right[:rank].T @ (left[:, :rank] / sizes[:rank]).T
 
 
-def small_ridge(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> float:
+def choose_ridge(P: Float[np.ndarray, "v v"], A: Float[np.ndarray, "i v"]) -> float:
     """Return the multiple of I that makes P + A'A definite where it is not by a margin: a small part of the largest
     diagonal entry of P, or of one; else zero."""
     values = np.linalg.eigvalsh(P + A.T @ A)
@@ -196,7 +196,7 @@ def _eliminate(family: QP) -> Elimination:
         apart = make_matrix(np.eye(equalities.size) - E @ Y, dtype)
     reduced = N.T @ P @ N
     reduced = (reduced + reduced.T) / 2
-    ridge = small_ridge(reduced, C @ N)
+    ridge = choose_ridge(reduced, C @ N)
     return Elimination(
         E=make_matrix(E, dtype),
         N=make_matrix(N, dtype),

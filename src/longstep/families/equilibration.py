@@ -23,12 +23,12 @@ class Scaling(eqx.Module):
 
     @staticmethod
     def identity(n: int, m: int, dtype) -> "Scaling":
-        """No scaling."""
+        """Return scalings that change nothing."""
         return Scaling(jnp.ones(n, dtype), jnp.ones(m, dtype), jnp.ones((), dtype))
 
 
 def _clip_norms(norms: np.ndarray | float) -> np.ndarray:
-    """Norms fit to divide by: empty rows and columns stay as they are, extreme ones are cut."""
+    """Return norms fit to divide by: empty rows and columns stay as they are, extreme ones are cut."""
     return np.minimum(np.where(norms < _SMALLEST, 1.0, norms), _LARGEST)
 
 
@@ -39,7 +39,7 @@ def ruiz(
     cost: np.ndarray | None,
     iterations: int = 10,
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Scalings (d, e, c) that bring the columns of [P A'; A 0] near ∞-norm one (Ruiz 2001).
+    """Return scalings (d, e, c) that bring the columns of [P A'; A 0] near ∞-norm one (Ruiz 2001).
 
     `blocks` numbers the rows of A: rows with the same number share one scale, which keeps their cone
     what it is. `cost` is a typical linear term; with it (QP) the objective is scaled too, by max(mean column norm of

@@ -90,17 +90,17 @@ class Block:
         """Refuse values that are not finite, or not in the set that the attributes of the array describe."""
         bad = ~np.isfinite(values)
         if bad.any():
-            raise ValueError(f"{self._where(bad)} is {values[bad][0]}; it must be finite")
+            raise ValueError(f"{self._locate(bad)} is {values[bad][0]}; it must be finite")
         size = 1.0 + np.abs(values).max(initial=0.0)
-        if self.first.size < self.place.size and (odd := self._odd(values, _TOLERANCE * size)).any():
+        if self.first.size < self.place.size and (odd := self._find_odd(values, _TOLERANCE * size)).any():
             kind = "symmetric"
             if (self.place < 0).any():
                 kind = "zero outside its pattern (diagonal or sparse)"
-            raise ValueError(f"{self._where(odd)} does not fit: {self.name!r} must be {kind}")
+            raise ValueError(f"{self._locate(odd)} does not fit: {self.name!r} must be {kind}")
         for bound, sign, words in ((self.lower, -1, "less"), (self.upper, 1, "more")):
             if bound is not None and (outside := sign * (values - bound) > _TOLERANCE * size).any():
                 limit = np.broadcast_to(bound, values.shape)[outside][0]
-                raise ValueError(f"{self._where(outside)} is {values[outside][0]:g}, {words} than its bound {limit:g}")
+                raise ValueError(f"{self._locate(outside)} is {values[outside][0]:g}, {words} than its bound {limit:g}")
         if self.definite:
             least = np.linalg.eigvalsh(self.definite * values)[:, 0]
             if (least < -_TOLERANCE * size).any():
@@ -112,13 +112,13 @@ class Block:
                     f"{where} must be {sign} semidefinite; an eigenvalue is {self.definite * least.min():g}"
                 )
 
-    def _odd(self, values: np.ndarray, tolerance: float) -> np.ndarray:
-        """Entries that differ from the first one at their place, or from zero where they have none."""
+    def _find_odd(self, values: np.ndarray, tolerance: float) -> np.ndarray:
+        """Return the entries that differ from the first one at their place, or from zero where they have none."""
         _, first, twin = np.unique(self.place, return_index=True, return_inverse=True)
         meant = values.reshape(len(values), self.place.size)[:, first[twin.ravel()]].reshape(values.shape)
         return np.abs(np.where(self.place >= 0, meant, 0.0) - values) > tolerance
 
-    def _where(self, mask: np.ndarray) -> str:
+    def _locate(self, mask: np.ndarray) -> str:
         instance, *entry = (int(i) for i in np.argwhere(mask)[0])
         if not entry:
             return f"{self.name} of instance {instance}"
@@ -177,7 +177,7 @@ class Layout:
         return [label for block in self.parameters.values() for label in block.labels]
 
     def stack(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, "*N size"]:
-        """Named values as one x (size,), or as a stack (N, size) where some have a leading axis of instances.
+        """Return named values as one x (size,), or as a stack (N, size) where some have a leading axis of instances.
 
         Values without that axis are repeated for every instance.
         """
@@ -221,14 +221,16 @@ class Layout:
         if missing:
             raise ValueError(f"{', '.join(map(repr, missing))} has no value; {whole}")
 
-    def one(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, " size"]:
+    def read_one(self, named: Mapping[str, ArrayLike]) -> Float[np.ndarray, " size"]:
         """Return the parameter of one instance; refused where values have an axis of instances."""
         x = self.stack(named)
         if x.ndim > 1:
             raise ValueError(f"these are the values of {len(x)} instances, where those of one are expected")
         return x
 
-    def many(self, named: Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]) -> Float[np.ndarray, "N size"]:
+    def read_many(
+        self, named: Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
+    ) -> Float[np.ndarray, "N size"]:
         """Return the parameters of a batch: named arrays with an axis of instances, or a sequence of instances by
         name."""
         if isinstance(named, Mapping):
@@ -236,11 +238,11 @@ class Layout:
             if x.ndim == 1:
                 raise ValueError("a batch of instances needs at least one array with a leading axis of instances")
             return x
-        return np.stack([self.one(each) for each in named])
+        return np.stack([self.read_one(each) for each in named])
 
     def split(self, x: Real[np.ndarray, "*N size"]) -> dict[str, np.ndarray]:
         """Return the inverse of `stack`."""
-        return {name: block.gather(self._checked(x)) for name, block in self.parameters.items()}
+        return {name: block.gather(self._check(x)) for name, block in self.parameters.items()}
 
     def unpack(self, solution: Solved, index: int | None = None) -> dict[str, np.ndarray]:
         """Return the values of the variables by name, in their own shapes, with a leading axis for a batch.
@@ -262,7 +264,7 @@ class Layout:
         instance."""
         shift = np.full(len(x), self.constant)
         if self.offset.any():
-            shift = self.constant + self._checked(x) @ self.offset
+            shift = self.constant + self._check(x) @ self.offset
         return np.asarray(self.sign * (value + shift.reshape(np.shape(value)))).astype(value.dtype)
 
     def to_json(self) -> JsonObject:
@@ -279,7 +281,7 @@ class Layout:
         blocks = [[_read_block(each) for each in fields.pop(kind)] for kind in ("parameters", "variables")]
         return Layout(*blocks, **fields)
 
-    def _checked(self, x: object) -> np.ndarray:
+    def _check(self, x: object) -> np.ndarray:
         x = real_array("the parameter", x)
         if x.shape[-1:] != (self.size,) or x.ndim > 2:
             raise ValueError(f"a parameter of this family has {self.size} entries, got an array of shape {x.shape}")

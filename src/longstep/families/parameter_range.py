@@ -30,7 +30,7 @@ class Seen:
 
     @staticmethod
     def of(encoded: Encoded) -> "Seen":
-        """From encoded parameters, instances on the last axis."""
+        """Read it from encoded parameters, instances on the last axis."""
         values = _stack_rows(encoded)
         size, count = values.shape
         ordered = np.sort(values, axis=1)
@@ -49,7 +49,7 @@ class Seen:
 
     @staticmethod
     def of_box(low: np.ndarray, high: np.ndarray, margin: float) -> "Seen":
-        """Return a box whose corners each lie so many widths outside the rest: what longstep 0.1 kept of training."""
+        """Return a box whose corners each lie `margin` widths outside the rest: what longstep 0.1 kept of training."""
         with np.errstate(invalid="ignore"):
             inset = np.where(high == low, 0.0, (high - low) * margin / (1 + margin))
         return Seen(low, low + inset, high - inset, high, 0)
@@ -61,7 +61,7 @@ class Seen:
             width = np.where(self.high == self.low, 0.0, self.high - self.low)
         return 1e-6 * (width + np.abs(np.where(np.isfinite(self.low), self.low, 0.0))) + 1e-12
 
-    def outside(self, encoded: Encoded) -> Bool[np.ndarray, "*N"]:
+    def find_outside(self, encoded: Encoded) -> Bool[np.ndarray, "*N"]:
         """Return which of the encoded parameters lie outside."""
         x = _stack_rows(encoded)
         column = (slice(None),) + (None,) * (x.ndim - 1)

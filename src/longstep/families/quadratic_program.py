@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, along, inner, make_matrix
-from ..linalg.real import plain_array
-from .affine import Affine, WorkingMap, working_map
+from ..linalg.real import read_plain_array
+from .affine import Affine, WorkingMap, make_working_map
 from .base import INFINITY, Encoded
 from .constrained import ConstrainedFamily, Host, check_matrices
 from .equilibration import Equilibrated, Matrices
 from .names import Layout, check_layout
-from .reading import Parameters, checked, columns, optional_vector, resolve_dtype
+from .reading import Parameters, check_array, columns, optional_vector, resolve_dtype
 
 
 class QPInstance(eqx.Module):
@@ -52,7 +52,7 @@ class RowKinds:
         if equality is None:
             equality = same
             if parameter is not None:
-                equality = equality & parameter.same_rows("l", "u", m)
+                equality = equality & parameter.find_same_rows("l", "u", m)
         self.equality: np.ndarray = equality
         is_free = _read_mask("free", free, m)
         if is_free is None:
@@ -65,7 +65,9 @@ class RowKinds:
         self.order = np.argsort(np.concatenate([self.bounded, self.free]))
         # Rows whose bounds move alike keep their distance, and a single bound cannot cross: only the others need a look
         # at every parameter.
-        self.can_cross = parameter is not None and not (known and (parameter.same_rows("l", "u", m) | one_sided).all())
+        self.can_cross = parameter is not None and not (
+            known and (parameter.find_same_rows("l", "u", m) | one_sided).all()
+        )
 
 
 class QPHost(Host):
@@ -154,7 +156,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
         scaled = Equilibrated(square, rows, np.arange(self.m), cost, equilibrate=self.host.equilibrate)
         self.matrices = scaled.matrices(self.dtype, kinds.bounded, kinds.free)
         self.free_A = make_matrix(self.host.A[kinds.free], self.dtype)
-        self.mapped = working_map(
+        self.mapped = make_working_map(
             parameter,
             values,
             scales={"q": scaled.c * scaled.d, "l": scaled.e, "u": scaled.e},
@@ -169,17 +171,17 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """Return the checked q (N, n), l and u (N, m) of N parameters, in the user's units."""
-        named, count = self.merged(parameters, self.host.values, self.parameter)
-        q = checked("q", named["q"], (count, self.n))
-        l = _cut_infinite(checked("l", named["l"], (count, self.m), infinite=True))
-        u = _cut_infinite(checked("u", named["u"], (count, self.m), infinite=True))
+        named, count = self.merge_data(parameters, self.host.values, self.parameter)
+        q = check_array("q", named["q"], (count, self.n))
+        l = _cut_infinite(check_array("l", named["l"], (count, self.m), infinite=True))
+        u = _cut_infinite(check_array("u", named["u"], (count, self.m), infinite=True))
         self._check_bounds(l, u)
         return {"q": q, "l": l, "u": u}
 
     @override
     def encode(self, parameters: Parameters) -> np.ndarray | QPInstance:
         if self.parameter is not None and ConstrainedFamily.maps(self, parameters):
-            checked_parameters = self.parameter.checked(parameters)
+            checked_parameters = self.parameter.check_parameters(parameters)
             if self.host.kinds.can_cross:
                 self.data(parameters)
             return columns(checked_parameters, self.dtype)
@@ -244,7 +246,7 @@ class QP(ConstrainedFamily[QPInstance, QPHost]):
         return (0.5 * inner(scaled, self.matrices.P.mv(scaled)) + inner(instances.q, scaled)) / s.c
 
     @override
-    def _made_again(self) -> "QP":
+    def _make_again(self) -> "QP":
         host = self.host
         rows = {"equalities": host.kinds.equality, "free": host.kinds.is_free}
         options = {"parameter": self.parameter, "layout": host.layout, "equilibrate": host.equilibrate}
@@ -272,7 +274,7 @@ def _cut_infinite(value: np.ndarray) -> np.ndarray:
 def _read_mask(name: str, rows: ArrayLike | None, m: int) -> np.ndarray | None:
     if rows is None:
         return None
-    chosen = plain_array(name, rows)
+    chosen = read_plain_array(name, rows)
     if chosen.dtype == bool and chosen.shape != (m,):
         raise ValueError(f"{name} as a mask must have {m} entries, got shape {chosen.shape}")
     if chosen.dtype != bool and chosen.size and (chosen.min() < -m or chosen.max() >= m):

@@ -24,10 +24,10 @@ def resolve_dtype(dtype: DTypeLike) -> np.dtype:
     return resolved
 
 
-def plain(parameter: Parameters) -> Parameters:
+def convert_lists(parameter: Parameters) -> Parameters:
     """Return lists of numbers as arrays, also in a dict; other parameters, pytrees included, as they are."""
     if isinstance(parameter, dict):
-        return {name: plain(value) for name, value in parameter.items()}
+        return {name: convert_lists(value) for name, value in parameter.items()}
 
     if isinstance(parameter, list | tuple) and _has_numbers_alone(parameter):
         return np.asarray(parameter)
@@ -51,7 +51,7 @@ def count_parameters(parameters: Parameters) -> int:
     return int(lengths.pop() or 0)
 
 
-def checked(name: str, value: object, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
+def check_array(name: str, value: object, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
     """Return `value` as float64 of that shape, without NaN and, unless allowed, without infinities.
 
     A single vector is repeated for every instance.
@@ -106,9 +106,9 @@ def optional_vector(name: str, value: ArrayLike | None, size: int, infinite: boo
     """Return a base value: absent, or one checked vector."""
     if value is None:
         return None
-    return checked(name, value, (1, size), infinite)[0].copy()
+    return check_array(name, value, (1, size), infinite)[0].copy()
 
 
 def columns(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Instances on the leading axis (N, k) to columns (k, N)."""
+    """Turn instances on the leading axis (N, k) into columns (k, N)."""
     return np.ascontiguousarray(array.T, dtype)

@@ -18,11 +18,20 @@ from .._util.effort import EIGEN, SPEED, announce
 from .._util.hashing import ByContent
 from .._util.optional import map_given
 from ..linalg.matrix import AnyArray, ArrayLike2D, Matrix, inner, is_diagonal, make_matrix, to_csr
-from ..linalg.real import plain_array, real_number
-from .affine import Affine, WorkingMap, working_map
+from ..linalg.real import read_plain_array, real_number
+from .affine import Affine, WorkingMap, make_working_map
 from .base import Encoded, Family, Index, InstanceT, NamedFamily
 from .convexity import check_square, spectrum
-from .reading import Parameters, checked, columns, count_parameters, is_named, optional_vector, plain, resolve_dtype
+from .reading import (
+    Parameters,
+    check_array,
+    columns,
+    convert_lists,
+    count_parameters,
+    is_named,
+    optional_vector,
+    resolve_dtype,
+)
 from .traced import trace_data, trace_vector
 
 
@@ -129,15 +138,15 @@ class Smooth(Differentiable[SmoothInstance]):
     @override
     def encode(self, parameters: Parameters) -> SmoothInstance:
         """Return the parameters themselves, as arrays of the family's precision; instances stay on the leading axis."""
-        parameters = plain(parameters)
+        parameters = convert_lists(parameters)
         count_parameters(parameters)
 
         def convert(path, leaf):
             name = "the parameter" + jax.tree_util.keystr(path)
-            array = plain_array(name, leaf)
+            array = read_plain_array(name, leaf)
             if not np.issubdtype(array.dtype, np.floating):
                 return array
-            return checked(name, array, array.shape).astype(self.dtype)
+            return check_array(name, array, array.shape).astype(self.dtype)
 
         return SmoothInstance(jax.tree_util.tree_map_with_path(convert, parameters), stacked=True)
 
@@ -149,7 +158,7 @@ class Smooth(Differentiable[SmoothInstance]):
                 return array
             return array.astype(self.dtype)
 
-        return SmoothInstance(jax.tree.map(convert, plain(parameter)), stacked=False)
+        return SmoothInstance(jax.tree.map(convert, convert_lists(parameter)), stacked=False)
 
     @override
     def stack(self, leading: SmoothInstance) -> SmoothInstance:
@@ -157,11 +166,11 @@ class Smooth(Differentiable[SmoothInstance]):
 
     @override
     def count(self, parameters: Parameters) -> int:
-        return count_parameters(plain(parameters))
+        return count_parameters(convert_lists(parameters))
 
     @override
     def select(self, parameters: Parameters, index: np.ndarray) -> Parameters:
-        return super().select(plain(parameters), index)
+        return super().select(convert_lists(parameters), index)
 
     @override
     def decode(self, encoded: SmoothInstance) -> SmoothInstance:
@@ -212,7 +221,7 @@ class Smooth(Differentiable[SmoothInstance]):
         return _apply_columnwise(self.gradient_function, z, instances, -1)
 
     @override
-    def _made_again(self) -> "Smooth":
+    def _make_again(self) -> "Smooth":
         options = {"strong_convexity": self.strong_convexity, "lower_bound": self.lower_bound}
         functions = {"gradient": self.gradient_given, "lipschitz_of": self.lipschitz_of}
         return Smooth(self.function, self.lipschitz, self.n, **functions, **options)
@@ -290,7 +299,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         self.host = _QuadraticHost(matrix, optional_vector("q", q, self.n), eigenvalues)
         self.matrix = make_matrix(matrix, self.dtype)
         everything = {"q": np.arange(self.n)}
-        self.mapped = working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
+        self.mapped = make_working_map(parameter, {"q": self.host.q}, {"q": np.ones(self.n)}, everything, self.dtype)
 
     @property
     def P(self) -> sp.csr_array:
@@ -304,13 +313,13 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
 
     def data(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """Return the checked q (N, n) of N parameters."""
-        named, count = self.merged(parameters, {"q": self.host.q}, self.parameter)
-        return {"q": checked("q", named["q"], (count, self.n))}
+        named, count = self.merge_data(parameters, {"q": self.host.q}, self.parameter)
+        return {"q": check_array("q", named["q"], (count, self.n))}
 
     @override
     def encode(self, parameters: Parameters) -> np.ndarray | QuadraticInstance:
         if self.mapped is not None and self.parameter is not None and not is_named(parameters):
-            return columns(self.parameter.checked(parameters), self.dtype)
+            return columns(self.parameter.check_parameters(parameters), self.dtype)
         return QuadraticInstance(columns(self.data(parameters)["q"], self.dtype))
 
     @override
@@ -344,7 +353,7 @@ class Quadratic(Differentiable[QuadraticInstance], NamedFamily[QuadraticInstance
         return jnp.asarray(instances.q)
 
     @override
-    def _made_again(self) -> "Quadratic":
+    def _make_again(self) -> "Quadratic":
         return Quadratic(self.host.P, q=self.host.q, parameter=self.parameter, lower_bound=self.lower_bound)
 
     @override

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..linalg.real import plain_array
+from ..linalg.real import read_plain_array
 from .affine import Affine, WorkingMap
 from .names import Block, Layout
 
@@ -16,7 +16,7 @@ _ONE = "this is a function of one instance: for several, apply jax.vmap to it"
 
 def trace_array(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype) -> Float[Array, "*shape"]:
     """Return a value as an array of this precision; another shape, or what is no real number, is refused."""
-    array = value if isinstance(value, jax.Array) else plain_array(name, value)
+    array = value if isinstance(value, jax.Array) else read_plain_array(name, value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"{name} must be real numbers, got complex ones")
     if array.shape != shape:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
 from . import host
-from .real import plain_array, real_array
+from .real import read_plain_array, real_array
 
 ArrayLike2D: TypeAlias = np.ndarray | sp.spmatrix | sp.sparray | jax.Array | list
 
@@ -290,7 +290,7 @@ def _tabulate_rows(matrix: sp.csr_array, dtype) -> tuple[_Rows, float]:
 def to_csr(matrix: ArrayLike2D) -> sp.csr_array:
     """Return any dense or sparse matrix as canonical float64 CSR on the host."""
     if sp.issparse(matrix):
-        plain_array("a sparse matrix", matrix.data)  # type: ignore
+        read_plain_array("a sparse matrix", matrix.data)  # type: ignore
     else:
         matrix = np.atleast_2d(real_array("a matrix", matrix))
     csr = sp.csr_array(matrix, dtype=np.float64)

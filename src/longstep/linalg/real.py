@@ -8,7 +8,7 @@ _NUMBERS = (int, float, np.floating, np.integer, np.bool_)
 _WORDS = {"c": "complex ones", "U": "text", "S": "text", "M": "dates", "m": "durations"}
 
 
-def plain_array(name: str, value: object) -> np.ndarray:
+def read_plain_array(name: str, value: object) -> np.ndarray:
     """Return `value` as an array of real numbers in its own type: no complex numbers, dates, masks, texts or ragged
     lists."""
     if isinstance(value, np.ma.MaskedArray) and (mask := np.ma.getmaskarray(value)).any():
@@ -28,12 +28,12 @@ def plain_array(name: str, value: object) -> np.ndarray:
 
 
 def real_array(name: str, value: object) -> np.ndarray:
-    """Return `value` as float64, refused as `plain_array` does."""
-    return plain_array(name, value).astype(np.float64, copy=False)
+    """Return `value` as float64, refused as `read_plain_array` does."""
+    return read_plain_array(name, value).astype(np.float64, copy=False)
 
 
 def real_number(name: str, value: object) -> float:
-    """`value` as one number, refused as `plain_array` does."""
+    """Return `value` as one number, refused as `read_plain_array` does."""
     if isinstance(value, int | float):
         return float(value)
     array = real_array(name, value)
@@ -47,4 +47,4 @@ def check_real(name: str, tree: object) -> None:
     import jax
 
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        plain_array(f"{name}{jax.tree_util.keystr(path)}", leaf)
+        read_plain_array(f"{name}{jax.tree_util.keystr(path)}", leaf)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from .._util.text import count_text, error_text, seconds_text, tolerance_text
+from .._util.text import count_text, error_text, seconds_text, tolerance_text, value_text
 from ..certificates.certificate import Certificate
 from .document import CostRow, Curves, LearnedFacts, MetricGroup
 from .markup import Markup, join, tag
@@ -11,8 +11,8 @@ from .svg import (
     BOTTOM,
     TOP,
     WIDTH,
-    Kind,
     Scale,
+    ScaleKind,
     draw_axes,
     draw_band,
     draw_hits,
@@ -128,7 +128,10 @@ def draw_convergence(curves: Sequence[Curves], colours: Mapping[str, str], certi
     last = max(max(c.counts) for c in curves)
     x = scale_across(0, max(last, 1))
     most = max((v for c in curves for v in c.late if math.isfinite(v) and v <= top), default=1.0) or 1.0
-    scales: list[tuple[Kind, Scale]] = [("log", scale_upwards(low, high, "log")), ("lin", scale_upwards(0.0, most))]
+    scales: list[tuple[ScaleKind, Scale]] = [
+        ("log", scale_upwards(low, high, "log")),
+        ("lin", scale_upwards(0.0, most)),
+    ]
     panels = []
     for mine in curves:
         promised = None
@@ -193,8 +196,8 @@ def draw_schedule(learned: LearnedFacts) -> Markup:
             parts += [tag("circle", cx=x.place(k), cy=y.place(v), r=2.2, class_="dot c0") for k, v in enumerate(values)]
         parts.append(draw_line(x, y, [H - 0.5, x.high], [steady, steady], "c0 thick"))
         texts = [f"step {k}: {name} {value:.4g}" for k, value in enumerate(values)]
-        texts.append(f"steady from step {H}: {name} {steady:.4g}, best constant {_show_value(marks['const'])}, ")
-        texts[-1] += f"default {_show_value(marks['usual'])}"
+        texts.append(f"steady from step {H}: {name} {steady:.4g}, best constant {value_text(marks['const'])}, ")
+        texts[-1] += f"default {value_text(marks['usual'])}"
         parts.append(draw_hits(x, y, [*range(H), (H - 0.5 + x.high) / 2], texts))
         panels.append(make_panel(name, texts[-1], *parts))
     return join(*panels)
@@ -208,12 +211,6 @@ def _choose_scale(levels: Sequence[float]) -> Scale:
         return scale_upwards(low / 1.3, high * 1.3, "log")
     room = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
     return scale_upwards(low - room, high + room)
-
-
-def _show_value(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value:.4g}"
 
 
 def draw_metric(groups: Sequence[MetricGroup]) -> Markup:

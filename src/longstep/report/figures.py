@@ -316,5 +316,5 @@ def _read_points(curve: "ArrayLike | Mapping[int, float] | None") -> tuple[np.nd
 
 
 def _break_lines(text: str, figure: "Figure", panels: int = 1) -> str:
-    """Return a label in several lines where the axis, one of so many above each other, is too short for one."""
+    """Return a label in several lines where the axis, one of `panels` above each other, is too short for one."""
     return textwrap.fill(text, max(12, int(0.75 * figure.get_size_inches()[1] / panels / 0.07)))

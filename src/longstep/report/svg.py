@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from .._util.text import count_text, error_text
 from .markup import Markup, join, tag
 
-Kind: TypeAlias = Literal["log", "lin"]
+ScaleKind: TypeAlias = Literal["log", "lin"]
 # A panel in pixels, as wide as a phone; wider pages have several beside each other, so letters are never scaled down.
 WIDTH = 340
 HEIGHT = 230
@@ -27,7 +27,7 @@ class Scale:
     high: float
     start: float
     end: float
-    kind: Kind = "lin"
+    kind: ScaleKind = "lin"
 
     def place(self, value: float) -> float:
         """Return the pixel of a value; what lies outside is put on the edge, what is not a number on the high one."""
@@ -47,12 +47,12 @@ class Scale:
         return _choose_multiples(self.low, self.high)
 
 
-def scale_across(low: float, high: float, kind: Kind = "lin", left: float = LEFT, width: float = WIDTH) -> Scale:
+def scale_across(low: float, high: float, kind: ScaleKind = "lin", left: float = LEFT, width: float = WIDTH) -> Scale:
     """Return a scale from the left to the right of a panel."""
     return Scale(low, high, left, width - RIGHT, kind)
 
 
-def scale_upwards(low: float, high: float, kind: Kind = "lin", height: float = HEIGHT) -> Scale:
+def scale_upwards(low: float, high: float, kind: ScaleKind = "lin", height: float = HEIGHT) -> Scale:
     """Return a scale from the bottom to the top of a panel."""
     return Scale(low, high, height - BOTTOM, TOP, kind)
 

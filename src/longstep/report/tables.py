@@ -156,7 +156,7 @@ def certificate_table(certificate: Certificate) -> Table:
     return Table(title, tuple(columns), tuple(rows), " ".join(notes))
 
 
-def certified_against(certificate: Certificate, evaluation: Evaluation) -> Table:
+def tabulate_certified(certificate: Certificate, evaluation: Evaluation) -> Table:
     """Return a table of each claim beside what was observed on further instances, which must not be its own.
 
     A claim holds where it is true of at least the certified fraction of them. Where it does not, the p-value tells

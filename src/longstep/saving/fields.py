@@ -17,7 +17,7 @@ from ..families.parameter_range import Seen
 Made = TypeVar("Made")
 
 
-def checked(path: Path, what: str, make: Callable[[], Made]) -> Made:
+def make_or_refuse(path: Path, what: str, make: Callable[[], Made]) -> Made:
     """Return what `make` makes of the content of a file; content that nothing can be made of is the file's fault."""
     try:
         return make()

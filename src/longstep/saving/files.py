@@ -19,7 +19,7 @@ from ..families.base import Family
 from ..families.parameter_range import Seen
 from ..schedules.schedule import Schedule
 from .family import Description, build_family, describe_family
-from .fields import ENDS, START, checked, read_finish, read_patience, read_record, read_seen, read_start
+from .fields import ENDS, START, make_or_refuse, read_finish, read_patience, read_record, read_seen, read_start
 
 VERSION = 1
 _KIND = "solver"
@@ -79,7 +79,7 @@ def load_parts(path: Path, family: Family | None) -> Parts:
     if family is not None:
         known = family
     elif description is not None:
-        known = checked(path, "the family", lambda: build_family(description, arrays))
+        known = make_or_refuse(path, "the family", lambda: build_family(description, arrays))
     else:
         raise ValueError(
             f"{path} was saved with a family made of Python functions, which no file holds. "
@@ -93,7 +93,7 @@ def load_parts(path: Path, family: Family | None) -> Parts:
         )
     elif known.content_hash() != metadata.get("family_hash"):
         raise FileFormatError(f"the family passed is not the one {path} was saved with: their data differ")
-    return checked(path, "the solver", lambda: _build_parts(path, known, metadata, arrays))
+    return make_or_refuse(path, "the solver", lambda: _build_parts(path, known, metadata, arrays))
 
 
 def _build_parts(path: Path, family: Family, metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Parts:

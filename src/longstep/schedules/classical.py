@@ -8,7 +8,7 @@ from .schedule import Schedule
 
 
 def chebyshev(L: float, mu: float, steps: int) -> Schedule:
-    """Young's steps t_l = 2/(L + mu − (L − mu)·cos((2l−1)π/2B)), l = 1…B, then 2/(L + mu).
+    """Return Young's steps t_l = 2/(L + mu − (L − mu)·cos((2l−1)π/2B)), l = 1…B, then 2/(L + mu).
 
     No other B steps have a smaller worst-case error on all quadratics with spectrum in [mu, L] (Young 1953).
     They are taken in Leja's order, which keeps rounding errors and growth on the way small.

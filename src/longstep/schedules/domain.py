@@ -13,7 +13,7 @@ class Domain(eqx.Module):
 
     @abstractmethod
     def constrain(self, nu: np.ndarray) -> np.ndarray:
-        """Real numbers to admissible values."""
+        """Map real numbers to admissible values."""
 
     @abstractmethod
     def slope(self, nu: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ Consumer: TypeAlias = Callable[[dict[str, np.ndarray]], object]
 SinkLike: TypeAlias = "str | Path | Consumer"
 
 
-class Limits(TypedDict, total=False):
+class LimitOptions(TypedDict, total=False):
     """When a solve ends, as `Solver.solve_batch` takes it, but for a time limit: results must not depend on clocks."""
 
     eps_abs: float
@@ -45,7 +45,7 @@ class Limits(TypedDict, total=False):
     eps_infeasible: float | None
 
 
-class Options(Limits, total=False):
+class Options(LimitOptions, total=False):
     """The options of `Solver.map`."""
 
     variables: Sequence[str] | None
@@ -80,7 +80,7 @@ class Work:
     """What is done with a part: how it is solved, and which columns are made of that."""
 
     solver: BatchSolver
-    limits: Limits
+    limits: LimitOptions
     variables: tuple[str, ...] | None
     dtype: Precision
 
@@ -111,7 +111,7 @@ def stream(
     rows: int | None = None,
     shard: tuple[int, int] | None = None,
     progress: bool = True,
-    **limits: Unpack[Limits],
+    **limits: Unpack[LimitOptions],
 ) -> Tally:
     """Solve all instances of a source in constant memory and hand the results to a sink, as `Solver.map` does."""
     begin = time.perf_counter()
@@ -130,12 +130,12 @@ def stream(
     return dataclasses.replace(tally, seconds=time.perf_counter() - begin)
 
 
-def _check_limits(limits: Limits) -> None:
+def _check_limits(limits: LimitOptions) -> None:
     """Refuse, before anything is read, what `solve_batch` would refuse."""
     for name in limits:
-        if name not in Limits.__annotations__:
-            near = suggest(name, Limits.__annotations__)
-            raise TypeError(f"map has no option {name!r}{near or ';'} It has {', '.join(Limits.__annotations__)}")
+        if name not in LimitOptions.__annotations__:
+            near = suggest(name, LimitOptions.__annotations__)
+            raise TypeError(f"map has no option {name!r}{near or ';'} It has {', '.join(LimitOptions.__annotations__)}")
     Budget(limits.get("max_iter", 0), limits.get("steps"), None)
     eps_infeasible = limits.get("eps_infeasible")
     if eps_infeasible is None:

@@ -5,15 +5,15 @@ from time import perf_counter
 import numpy as np
 
 from ..algorithms.base import State
-from .learner import Learner, Report, make_objective
+from .learner import Learner, ReportLoss, make_objective
 from .optimize import Minimum, Objective
-from .settings import Learned, Values
+from .settings import LearnedPart, Values
 from .unknowns import Part, Unknowns
 
 
 def learn_block(
-    learner: Learner, length: int, states: State, constant: Learned, blocks: list[Learned], report: Report
-) -> Learned:
+    learner: Learner, length: int, states: State, constant: LearnedPart, blocks: list[LearnedPart], report: ReportLoss
+) -> LearnedPart:
     """Learn the next steps from the states after the blocks so far."""
     s = learner.settings
     begin = perf_counter()
@@ -28,11 +28,11 @@ def learn_block(
     found = learn_from(learner, objective, starts, unknowns.reach(unknowns.start(unknowns.base)), report)
     theta, _ = unknowns.theta(found.x)
     theta = {name: value[slots] if name in learner.factored else value for name, value in theta.items()}
-    return Learned("block", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
+    return LearnedPart("block", theta, found.value, found.start, found.evaluations, perf_counter() - begin)
 
 
 def find_unknowns(
-    learner: Learner, first: int, length: int, constant: Learned, previous: Values | None
+    learner: Learner, first: int, length: int, constant: LearnedPart, previous: Values | None
 ) -> tuple[Unknowns, np.ndarray, int]:
     """Return the unknowns of a block that begins at step `first`, with the slots of its steps and how many are used."""
     s = learner.settings
@@ -71,7 +71,7 @@ def draw_starts(
 
 
 def learn_from(
-    learner: Learner, objective: Objective, starts: list[np.ndarray], bounds: tuple, report: Report
+    learner: Learner, objective: Objective, starts: list[np.ndarray], bounds: tuple, report: ReportLoss
 ) -> Minimum:
     """Return the minimum found from the start that short trials favour, with the evaluations of all."""
     iterations = learner.settings.iterations

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from .._util import storage
 from .._util.storage import JsonObject
-from .settings import Learned
+from .settings import LearnedPart
 
 _VERSION = 1
 _NUMBERS = ("loss", "loss_before", "evaluations", "seconds")
@@ -18,7 +18,7 @@ class Checkpoint:
 
     def __init__(self, path: Path | None):
         self.path = path
-        self.parts = list[Learned]()
+        self.parts = list[LearnedPart]()
         self.result: JsonObject | None = None
         if path is None:
             return
@@ -29,9 +29,9 @@ class Checkpoint:
         self.result = metadata["result"]
         for number, part in enumerate(metadata["parts"]):
             theta = {name: arrays[f"{number}.{name}"] for name in part["names"]}
-            self.parts.append(Learned(part["kind"], theta, **{key: part[key] for key in _NUMBERS}))
+            self.parts.append(LearnedPart(part["kind"], theta, **{key: part[key] for key in _NUMBERS}))
 
-    def append(self, part: Learned) -> None:
+    def append(self, part: LearnedPart) -> None:
         """Keep one more finished part."""
         self.parts.append(part)
         self._write()

@@ -10,17 +10,17 @@ from numpy.typing import ArrayLike
 from ..algorithms.base import State
 from ..schedules.domain import Interval, Positive
 from ..schedules.hyperparameter import Hyperparameter
-from .learner import Learner, Report
+from .learner import Learner, ReportLoss
 from .program import Program, take_columns
 from .recipe import Recipe
-from .settings import Learned, list_searched
+from .settings import LearnedPart, list_searched
 
 
-def search_constant(learner: Learner, report: Report) -> Learned:
+def search_constant(learner: Learner, report: ReportLoss) -> LearnedPart:
     """Search for the best constant, over at least as many steps as the schedule has."""
     s = learner.settings
     begin = perf_counter()
-    few = learner.few()
+    few = learner.choose_few()
     program = learner.usual.select_instances(few)
     blocks = max(-(-s.horizon // s.block) + 1, -(-learner.recipe.settled // s.block))
     search = Search(
@@ -33,7 +33,7 @@ def search_constant(learner: Learner, report: Report) -> Learned:
     )
     found = search.run(s.candidates, s.seed, report)
     theta = {name: np.array([value]) for name, value in found.theta.items()}
-    return Learned("constant", theta, found.score, found.default_score, s.candidates, perf_counter() - begin)
+    return LearnedPart("constant", theta, found.score, found.default_score, s.candidates, perf_counter() - begin)
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Search:
         self.points: list[np.ndarray] = []
         self.scores: list[float] = []
 
-    def run(self, candidates: int, seed: int, report: Report) -> Best:
-        """Return the best of so many candidates; the defaults and their multiples are among them or beside them."""
+    def run(self, candidates: int, seed: int, report: ReportLoss) -> Best:
+        """Return the best of the `candidates`; the defaults and their multiples are among them or beside them."""
         recipe = self.recipe
         rng = np.random.default_rng([seed, *b"constant"])
         defaults = np.array([float(h.steady.unconstrain(np.asarray(h.default, np.float64))) for h in self.free])
@@ -141,7 +141,7 @@ def measure_constant(
     depth: float,
     give_up: Callable[[list[float]], bool] = lambda levels: False,
 ) -> list[float]:
-    """Return the levels of log errors at the ends of so many blocks with constant θ, or of as many as it takes to give
+    """Return the levels of log errors at the ends of `blocks` blocks with constant θ, or of as many as it takes to give
     up. From the depth on, below which errors are all alike, nothing changes."""
     recipe = program.recipe
     advance = program.hold_constant(values)

@@ -22,7 +22,7 @@ from .recipe import DEFAULT, Recipe
 from .record import Training
 
 
-def first_try(solver: "Solver | CompiledSolver", parameters: Any) -> Solution:
+def try_first(solver: "Solver | CompiledSolver", parameters: Any) -> Solution:
     """Return what a solver has when its finish was tried for the first time."""
     # As many at a time as in training: to compile another shape takes longer than to run.
     options: dict[str, Any] = {"chunk": DEFAULT.finish_instances} if isinstance(solver, Solver) else {}
@@ -52,11 +52,11 @@ class Trials:
         """Begin with no points yet; `add` takes them."""
         count = min(family.count(parameters), recipe.finish_instances)
         some = family.select(parameters, spread_out(family.count(parameters), count, _width(count)))
-        rehearsal = Rehearsal(working.encode(some), {}, Limits.within(ACCURACY))
+        rehearsal = Rehearsal(working.encode(some), {}, Limits.of(ACCURACY))
         return Trials(family, lambda proximal: Finisher(working, proximal), rehearsal, count, recipe)
 
     def add(self, steps: int, point: Point) -> None:
-        """Take the points (columns) of all instances after so many steps."""
+        """Take the points (columns) of all instances after `steps` steps."""
         columns = spread_out(point.x.shape[-1], self.count, _width(self.count))
         self.rehearsal.points[steps] = point.map(lambda a: np.asarray(a)[..., columns])
 
@@ -78,7 +78,7 @@ class Trials:
             self._finisher = self._make(proximal)
 
     def measure(self, steps: int, count: int) -> tuple[float, float]:
-        """Return the share of so many instances that stays inexact after these steps, and what the finish costs."""
+        """Return the share of `count` instances that stays inexact after these steps, and what the finish costs."""
         places = spread_out(self.count, min(count, self.count))
         found = self.rehearsal.finish(self._finisher, steps, places)
         each = steps + found.cost(self.family, self.is_singular)[places]
@@ -98,13 +98,13 @@ class Trials:
 
 
 def spread_out(count: int, most: int, width: int | None = None) -> np.ndarray:
-    """Return the numbers of so many of `count` instances, evenly chosen, the last one again and again up to a width."""
+    """Return the numbers of `most` of `count` instances, evenly chosen, the last one again and again up to a width."""
     chosen = np.linspace(0, count - 1, most).astype(int)
     return chosen[np.minimum(np.arange(width or most), most - 1)]
 
 
 def _width(count: int) -> int:
-    """Return how many columns a batch of so many instances has."""
+    """Return how many columns a batch of `count` instances has."""
     return batching.divide(count, count)[0][1]
 
 
@@ -120,13 +120,13 @@ def find_proximal(trials: Trials, places: Collection[int]) -> float:
         return sum(inexact), sum(cost)
 
     tried = {proximal: measure(proximal, recipe.finish_trial) for proximal in recipe.finish_proximal}
-    likely = _cheapest(tried, recipe.finish_likely)
+    likely = _choose_cheapest(tried, recipe.finish_likely)
     usual = recipe.finish_proximal[0]
     if _choose_proximal(likely, recipe) == usual and measure(usual, recipe.finish_few)[0] == 0:
         return usual
     if len(likely) > 1:
         # A few do not tell which of them has the shorter tail.
-        likely = _cheapest({proximal: measure(proximal, recipe.finish_few) for proximal in likely}, np.inf)
+        likely = _choose_cheapest({proximal: measure(proximal, recipe.finish_few) for proximal in likely}, np.inf)
     return _choose_proximal(likely, recipe)
 
 
@@ -139,8 +139,8 @@ def _choose_proximal(costs: dict[float, float], recipe: Recipe) -> float:
     return first
 
 
-def _cheapest(tried: dict[float, tuple[float, float]], within: float) -> dict[float, float]:
-    """Return what those cost of which fewest instances stay inexact, and at most so many times the least."""
+def _choose_cheapest(tried: dict[float, tuple[float, float]], within: float) -> dict[float, float]:
+    """Return what those cost of which fewest instances stay inexact, and at most `within` times the least."""
     fewest = min(inexact for inexact, _ in tried.values())
     good = {proximal: cost for proximal, (inexact, cost) in tried.items() if inexact == fewest}
     least = min(good.values())

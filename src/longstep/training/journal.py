@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from .._util.progress import Bar
 from .checkpoint import Checkpoint
-from .learner import Report
-from .settings import Learned
+from .learner import ReportLoss
+from .settings import LearnedPart
 
 # What hears of every new best loss: the part, the loss, the seconds so far.
 Callback: TypeAlias = Callable[[dict[str, str | float]], None]
@@ -23,12 +23,12 @@ class Journal:
         self.progress = progress
         self.begin = perf_counter()
         self.advance = lambda count, text="": None
-        self.parts: list[Learned] = []
+        self.parts: list[LearnedPart] = []
         self.waiting = list(checkpoint.parts)
         self.seconds_before = sum(part.seconds for part in self.waiting)
 
     @contextlib.contextmanager
-    def showing(self, parts: int) -> Iterator[None]:
+    def show_progress(self, parts: int) -> Iterator[None]:
         """Show progress over this number of parts."""
         with Bar("training", parts, self.progress) as self.advance:
             yield
@@ -43,7 +43,7 @@ class Journal:
         if self.callback is not None:
             self.callback({"part": part, "loss": value, "seconds": perf_counter() - self.begin})
 
-    def part(self, kind: str, text: str, learn: Callable[[Report], Learned]) -> Learned:
+    def learn_part(self, kind: str, text: str, learn: Callable[[ReportLoss], LearnedPart]) -> LearnedPart:
         """Return the next part, which is of this kind."""
         if self.waiting:
             part = self.waiting.pop(0)

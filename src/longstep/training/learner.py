@@ -8,13 +8,13 @@ import numpy as np
 from ..algorithms.base import State
 from ..families.point import Point
 from ..schedules.hyperparameter import Hyperparameter
-from .losses import Errors, Loss, Task
+from .losses import Errors, Task
 from .optimize import Minimum, Objective, minimise
 from .program import Program
 from .settings import Settings, Values
 from .unknowns import Part, Unknowns
 
-Report = Callable[[float], None]
+ReportLoss = Callable[[float], None]
 
 
 class Learner:
@@ -46,15 +46,11 @@ class Learner:
     def program(self, count: int) -> Program:
         """Return the compiled steps of a block of this length."""
         if count not in self._programs:
-            self._programs[count] = self.compile(self.settings.loss, count)
-            self.memory_pieces = max(self.memory_pieces, len(self._programs[count].pieces()))
+            program = Program(self.task, self.settings.loss, count, self.recipe, self.memory_limit)
+            program.vectors = self.vectors(self.metric)
+            self._programs[count] = program
+            self.memory_pieces = max(self.memory_pieces, len(program.pieces()))
         return self._programs[count]
-
-    def compile(self, loss: Loss, count: int) -> Program:
-        """Compile so many steps with a loss of their own."""
-        program = Program(self.task, loss, count, self.recipe, self.memory_limit)
-        program.vectors = self.vectors(self.metric)
-        return program
 
     @property
     def has_metric(self) -> bool:
@@ -92,12 +88,12 @@ class Learner:
         """Return the log error below which constants, metrics and what is kept are judged no further."""
         return self.usual.floor(self.start(), self.recipe.judged_depth)
 
-    def few(self) -> np.ndarray:
+    def choose_few(self) -> np.ndarray:
         """Return the instances on which constants are compared."""
-        return self.some(self.recipe.searched)
+        return self.spread_instances(self.recipe.searched)
 
-    def some(self, most: int) -> np.ndarray:
-        """Return so many instances at most, spread over all of them, which may be in the order of time."""
+    def spread_instances(self, most: int) -> np.ndarray:
+        """Return at most `most` instances, spread over all of them, which may be in the order of time."""
         size = self.usual.size
         return np.linspace(0, size - 1, min(size, most)).astype(int)
 
@@ -126,7 +122,9 @@ class Learner:
         odd = np.arange(program.size) % 2 == 1
         return jax.tree.map(lambda a, b: np.where(odd, a, b) if np.ndim(a) else a, self.start(), other)
 
-    def minimise(self, objective: Objective, x: np.ndarray, bounds: tuple, iterations: int, report: Report) -> Minimum:
+    def minimise(
+        self, objective: Objective, x: np.ndarray, bounds: tuple, iterations: int, report: ReportLoss
+    ) -> Minimum:
         """Return the best point within bounds that the optimiser finds from x."""
         x = np.clip(x, *bounds)
         return minimise(objective, x, bounds, self.settings.optimizer, iterations, self.recipe, report)

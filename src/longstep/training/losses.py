@@ -52,7 +52,7 @@ class Loss:
             raise ValueError(f"checkpoints come every 1, 2, … steps, got every={self.every}")
 
     def checkpoints(self, count: int) -> tuple[int, ...]:
-        """After which of `count` steps errors count."""
+        """Return after which of `count` steps errors count."""
         inner = () if self.every is None else self.every
         inner = inner if isinstance(inner, tuple) else range(inner, count, inner)
         return (*sorted({k for k in inner if k < count}), count)

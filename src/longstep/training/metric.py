@@ -17,15 +17,15 @@ from ..engine.plan import Plan
 from ..engine.problem import Problem
 from ..schedules.hyperparameter import Hyperparameter
 from .constant import judge_level
-from .learner import Learner, Report
+from .learner import Learner, ReportLoss
 from .losses import Errors, Loss, Task, average_logs
 from .optimize import Minimum
 from .program import Packed, select_task, separate_vectors, take_columns
-from .settings import Learned, Values
+from .settings import LearnedPart, Values
 from .unknowns import Part, Unknowns
 
 
-def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned:
+def learn_metric(learner: Learner, constant: LearnedPart, report: ReportLoss) -> LearnedPart:
     """Learn the metric r and constant hyperparameters with it; return the constant as it was where no metric is better
     on instances that it did not see.
 
@@ -34,7 +34,7 @@ def learn_metric(learner: Learner, constant: Learned, report: Report) -> Learned
     """
     declared = learner.declared
     assert declared is not None
-    columns = learner.some(learner.recipe.metric_few)
+    columns = learner.spread_instances(learner.recipe.metric_few)
     if learner.recipe.metric_by_half and columns.size >= 4:
         return _learn_by_half(learner, constant, declared, columns, report)
     return _learn_on_all(learner, constant, declared, columns, report)
@@ -50,8 +50,8 @@ class _Trial(NamedTuple):
 
 
 def _learn_on_all(
-    learner: Learner, constant: Learned, declared: Hyperparameter, columns: np.ndarray, report: Report
-) -> Learned:
+    learner: Learner, constant: LearnedPart, declared: Hyperparameter, columns: np.ndarray, report: ReportLoss
+) -> LearnedPart:
     """Learn the metric of these instances, with the weight that halves of them favour, if they favour any."""
     begin = perf_counter()
     recipe = learner.recipe
@@ -69,16 +69,16 @@ def _learn_on_all(
         evaluations = sum(trial.evaluations for trial in tried)
         lowest = min(tried, key=lambda trial: trial.level)
         if lowest.level >= before:
-            return Learned("metric", dict(constant.theta), before, before, evaluations, perf_counter() - begin)
+            return LearnedPart("metric", dict(constant.theta), before, before, evaluations, perf_counter() - begin)
         weight = lowest.weight
         first = lowest.middle
     found = fit.minimise(weight, whole, first, recipe.metric_iterations, report)
     after = fit.level(found.x, whole)
     evaluations += found.evaluations
-    return Learned("metric", fit.read(found.x), after, before, evaluations, perf_counter() - begin)
+    return LearnedPart("metric", fit.read(found.x), after, before, evaluations, perf_counter() - begin)
 
 
-def _try_halves(fit: "_Fit", weight: float, report: Report) -> _Trial:
+def _try_halves(fit: "_Fit", weight: float, report: ReportLoss) -> _Trial:
     """Learn from each half of the instances, in their order, and judge on the other: data of one time are alike, and
     what lasts is what holds for those of another."""
     early = np.arange(fit.size) < fit.size // 2
@@ -90,8 +90,8 @@ def _try_halves(fit: "_Fit", weight: float, report: Report) -> _Trial:
 
 
 def _learn_by_half(
-    learner: Learner, constant: Learned, declared: Hyperparameter, columns: np.ndarray, report: Report
-) -> Learned:
+    learner: Learner, constant: LearnedPart, declared: Hyperparameter, columns: np.ndarray, report: ReportLoss
+) -> LearnedPart:
     """Learn the metric of the first half of these instances; return the constant as it was where that is no worse on
     the rest."""
     begin = perf_counter()
@@ -105,14 +105,14 @@ def _learn_by_half(
     found = fit.minimise(recipe.metric_weights[0], seen, fit.start, recipe.metric_iterations, report)
     after = judge.level(found.x, unseen)
     if after >= before:
-        return Learned("metric", dict(constant.theta), before, before, found.evaluations, perf_counter() - begin)
-    return Learned("metric", fit.read(found.x), after, before, found.evaluations, perf_counter() - begin)
+        return LearnedPart("metric", dict(constant.theta), before, before, found.evaluations, perf_counter() - begin)
+    return LearnedPart("metric", fit.read(found.x), after, before, found.evaluations, perf_counter() - begin)
 
 
 class _Fit:
     """The loss of a metric and constants on some instances, each counted or not: one compiled program for all."""
 
-    def __init__(self, learner: Learner, constant: Learned, declared: Hyperparameter, columns: np.ndarray):
+    def __init__(self, learner: Learner, constant: LearnedPart, declared: Hyperparameter, columns: np.ndarray):
         assert declared.entries is not None
         self.learner = learner
         self.declared = declared
@@ -135,7 +135,9 @@ class _Fit:
         self.start = self.unknowns.start(base)
         self.entries = int(declared.entries.max(initial=-1)) + 1
 
-    def minimise(self, weight: float, counted: np.ndarray, x: np.ndarray, iterations: int, report: Report) -> Minimum:
+    def minimise(
+        self, weight: float, counted: np.ndarray, x: np.ndarray, iterations: int, report: ReportLoss
+    ) -> Minimum:
         """Return the metric and constants with the least loss on the counted instances."""
 
         def objective(nu: np.ndarray) -> tuple[float, np.ndarray]:
@@ -176,11 +178,11 @@ class _Fit:
         arrays = {name: jnp.asarray(value) for name, value in theta.items()}
         shares = jnp.asarray(counted / counted.sum(), self.learner.task.family.dtype)
         how = self.count, self.every, self.learner.recipe.metric_again
-        return _weighted(self.packed.key, *how, self.loss, self.packed.leaves, arrays, shares, self.states)
+        return _weigh_loss(self.packed.key, *how, self.loss, self.packed.leaves, arrays, shares, self.states)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _weighted(
+def _weigh_loss(
     key: Key[Task],
     count: int,
     every: int,
@@ -206,17 +208,17 @@ def _weighted(
         plan = Plan(theta, factors, jnp.zeros(1, jnp.int32), 0, vectors=vectors)
         step = Problem(algorithm, family, plan, task.instance).stepper(0)
 
-        def part(state: State, length: int) -> State:
+        def run_part(state: State, length: int) -> State:
             return jax.lax.scan(lambda s, _: (step(s), None), state, None, length=length)[0]
 
-        def whole(state: State, _: None) -> tuple[State, Errors]:
-            state = part(state, every)
+        def run_stretch(state: State, _: None) -> tuple[State, Errors]:
+            state = run_part(state, every)
             return state, task.errors(state)
 
-        kept = jax.checkpoint(whole) if again else whole
+        kept = jax.checkpoint(run_stretch) if again else run_stretch
         after, errors = jax.lax.scan(kept, state, None, length=count // every)
         if count % every:
-            last = task.errors(part(after, count % every))
+            last = task.errors(run_part(after, count % every))
             errors = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), errors, last)
         # Which rows bind is learned in the schedule; penalties of rows are for residuals all the same.
         value = max(loss.metric, loss.identification) * jnp.mean(average_logs(errors.metric, loss.tail or 0.0, shares))

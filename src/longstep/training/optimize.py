@@ -93,7 +93,7 @@ def require_optax(purpose: str) -> ModuleType:
 def _adam(
     objective: Objective, x: np.ndarray, bounds: tuple[np.ndarray, np.ndarray], iterations: int, rate: float
 ) -> None:
-    """Adam with a cosine decay of the rate."""
+    """Minimise by Adam with a cosine decay of the rate."""
     optax = require_optax('optimizer="adam"')
     transform = optax.adam(optax.cosine_decay_schedule(rate, iterations))
     state = transform.init(x)

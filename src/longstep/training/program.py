@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
+from .._util.text import state_mebibytes
 from ..algorithms.base import State, Theta
 from ..engine.factorization import factorize_theta
 from ..engine.jitted import Key, flatten
@@ -25,7 +26,7 @@ from .losses import Errors, Loss, Task
 from .recipe import Recipe
 from .settings import Values
 
-Rows = tuple[int, ...]
+Checkpoints = tuple[int, ...]
 TreeT = TypeVar("TreeT")
 
 
@@ -47,7 +48,7 @@ class Program:
         self.vectors: Values = {}
         self.chunk = self.size
         self._whole = Packed(task)
-        self._parts = [self._part(piece) for piece in self.pieces()]
+        self._parts = [self._pack_piece(piece) for piece in self.pieces()]
         if memory_limit is not None:
             self._fit(memory_limit)
 
@@ -119,7 +120,7 @@ class Program:
         return few
 
     def memory(self) -> int:
-        """Bytes of working memory that the gradient of one piece takes, as the compiler says."""
+        """Return the bytes of working memory that the gradient of one piece takes, as the compiler says."""
         part = self._parts[0]
         states = self.start(None)
         theta = {h.name: jnp.ones(self.count) for h in self.task.algorithm.hyperparameters(self.task.family)}
@@ -138,7 +139,7 @@ class Program:
     def _stressed(self) -> bool:
         return bool(self.loss.stress) and self.size > 1
 
-    def _part(self, piece: slice) -> "Packed":
+    def _pack_piece(self, piece: slice) -> "Packed":
         """Return some instances, twice where there is a stress test."""
         columns = np.arange(self.size)[piece]
         twice = np.concatenate([columns, columns]) if self._stressed else columns
@@ -153,15 +154,15 @@ class Program:
         return [slice(i, min(i + self.chunk, self.size)) for i in range(0, self.size, self.chunk)]
 
     def _fit(self, limit: float) -> None:
-        """Pieces of instances whose gradients stay below the limit."""
+        """Make pieces of instances whose gradients stay below the limit."""
         while (need := self.memory()) > limit:
             if self.chunk == 1:
                 raise MemoryError(
-                    f"one instance alone needs {need / 2**20:.0f} MiB for a block of {self.count} steps, over the "
-                    f"limit of {limit / 2**20:.0f} MiB. Raise memory_limit or make the block shorter"
+                    f"one instance alone needs {state_mebibytes(need)} for a block of {self.count} steps, over the "
+                    f"limit of {state_mebibytes(limit)}. Raise memory_limit or make the block shorter"
                 )
             self.chunk = max(1, min(self.chunk - 1, int(self.recipe.memory_margin * self.chunk * limit / need)))
-            self._parts = [self._part(piece) for piece in self.pieces()]
+            self._parts = [self._pack_piece(piece) for piece in self.pieces()]
 
 
 class Packed:
@@ -223,7 +224,7 @@ def _make_problem(task: Task, count: int, theta: Theta, slots: Int[Array, " B"],
 
 
 def _measure_checkpoints(
-    task: Task, count: int, rows: Rows, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""], state: State
+    task: Task, count: int, rows: Checkpoints, theta: Theta, slots: Int[Array, " B"], used: Int[Array, ""], state: State
 ) -> Errors:
     """Return the errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
     problem = _make_problem(task, count, theta, slots, used)
@@ -283,7 +284,7 @@ def _descend(
 def _errors(
     key: Key[Task],
     count: int,
-    rows: Rows,
+    rows: Checkpoints,
     leaves: tuple,
     theta: Theta,
     slots: Int[Array, " B"],
@@ -298,7 +299,7 @@ def _errors(
 def _pull(
     key: Key[Task],
     count: int,
-    rows: Rows,
+    rows: Checkpoints,
     leaves: tuple,
     theta: Theta,
     slots: Int[Array, " B"],
@@ -346,7 +347,7 @@ def _factorize(key: Key[Task], digits: float, leaves: tuple, theta: Theta) -> Li
     if factors is None:
         return None
     epsilon = float(jnp.finfo(task.family.dtype).eps)
-    factors = factors.refined(epsilon**digits, task.algorithm.solve_tolerance(epsilon))
+    factors = factors.refine(epsilon**digits, task.algorithm.solve_tolerance(epsilon))
     return jax.tree.map(lambda a: a[None], factors)
 
 

@@ -24,10 +24,10 @@ class Between:
 
 
 Count = Annotated[int, Between(1, whole=True)]
-Size = Annotated[int, Between(0, whole=True)]
+WholeNumber = Annotated[int, Between(0, whole=True)]
 Share = Annotated[float, Between(0, 1)]
 Amount = Annotated[float, Between(0)]
-Positive = Annotated[float, Between(1e-300)]
+PositiveNumber = Annotated[float, Between(1e-300)]
 # Iterations for a block, and starts.
 Effort = tuple[Count, Count]
 
@@ -75,13 +75,13 @@ class Recipe:
     # By how much log φ² should fall in a stress test before nothing more is asked.
     fall: Amount = 2.0
     # What log‖z − z*‖² weighs beside log φ² in the loss `both`.
-    distance_in_both: Positive = 0.5
+    distance_in_both: PositiveNumber = 0.5
     # With identification the residuals have this weight beside the rows on a wrong side, which ought to be beyond their
     # bounds by this part of what they vary by.
     metric_in_identification: Amount = 0.1
-    side_margin: Positive = 0.1
+    side_margin: PositiveNumber = 0.1
     # Distances below so many times the rounding of their numbers are all alike.
-    rounding: Positive = 10.0
+    rounding: PositiveNumber = 10.0
 
     # ── The search for the best constant ──
     # So many candidates for each hyperparameter that is searched: with twice as many nothing changes.
@@ -95,29 +95,29 @@ class Recipe:
     judged_quantile: Share = 0.9
     # Errors below this part of what they are at the start are all alike there: nobody asks for more digits, and a
     # constant that gives the easy instances even more of them is slower on the others.
-    judged_depth: Positive = 1e-7
+    judged_depth: PositiveNumber = 1e-7
     # First the defaults with all penalties scaled by these; families differ by many decades.
-    scanned: tuple[Positive, ...] = (0.0001, 0.001, 0.01, 0.1, 0.3, 3.0, 10.0, 100.0, 1000.0, 10000.0)
+    scanned: tuple[PositiveNumber, ...] = (0.0001, 0.001, 0.01, 0.1, 0.3, 3.0, 10.0, 100.0, 1000.0, 10000.0)
     # This part of the candidates is drawn around the best of these, the others around the best ones so far.
     drawn: Share = 0.5
     # One standard deviation around the defaults: decades of positive numbers, logits of those in an interval.
-    decades: Positive = 1.0
-    logits: Positive = 1.5
+    decades: PositiveNumber = 1.0
+    logits: PositiveNumber = 1.5
     # Later candidates are drawn around one of so many best, from this part of the spread down to this part of that.
     elite: Count = 3
-    closer: Positive = 0.5
-    closest: Positive = 0.1
+    closer: PositiveNumber = 0.5
+    closest: PositiveNumber = 0.1
     # A candidate whose mean log error is behind the leader's by so much is not run to the end.
-    hopeless: Positive = 4.0
+    hopeless: PositiveNumber = 4.0
     # Factors in the search are taken to be good to this part of the digits: it can do without the exact count.
     searched_digits: Share = 0.5
     # Stands for a logarithm that overflowed: worse than any that did not, and finite, as a line search wants it.
-    overflow: Positive = 1e4
+    overflow: PositiveNumber = 1e4
 
     # ── The start from the parameter ──
     # Ridges that are tried, for each instance and features of variance 1, on so many folds in the order of the data: in
     # data of one time neighbours are alike, and would tell on each other.
-    start_ridges: tuple[Positive, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0)
+    start_ridges: tuple[PositiveNumber, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0)
     start_folds: Count = 5
     # Multipliers below this part of the largest, and values that vary by less, are noise of the references.
     start_active: Share = 1e-5
@@ -132,7 +132,7 @@ class Recipe:
     # ── The finish ──
     # It is tried after each of these numbers of steps on a few instances. The cheapest are tried on more, because a
     # few do not tell the tail, and one of those is taken where it succeeds on this share.
-    finish_marks: tuple[Size, ...] = (0, 1, 3, 5, 10, 15, 20, 30, 50)
+    finish_marks: tuple[WholeNumber, ...] = (0, 1, 3, 5, 10, 15, 20, 30, 50)
     finish_finalists: Count = 3
     finish_trial: Count = 8
     finish_few: Count = 32
@@ -140,10 +140,10 @@ class Recipe:
     finish_share: Share = 0.9
     # Proximal terms that are tried where P is singular, as parts of its largest eigenvalue, the usual one first; of
     # those with which as many instances are exact another is taken where it costs less than this part.
-    finish_proximal: tuple[Positive, ...] = (1e-4, 1e-5, 1e-3, 1e-2, 1e-1)
+    finish_proximal: tuple[PositiveNumber, ...] = (1e-4, 1e-5, 1e-3, 1e-2, 1e-1)
     finish_gain: Share = 0.8
     # What costs so many times the least on some instances is not tried on more.
-    finish_likely: Positive = 2.0
+    finish_likely: PositiveNumber = 2.0
     # What these cost counts at the mean and at this quantile.
     finish_quantile: Share = 0.95
 
@@ -174,7 +174,7 @@ class Recipe:
     # unconstrained units, they start.
     asunder: Amount = 0.05
     # The second start is the block before, repeated; further starts are so far from the constant.
-    scattered: Positive = 1.0
+    scattered: PositiveNumber = 1.0
     # A trial that tells which start is worth going on from takes this part of the iterations.
     trial: Share = 1 / 3
     # Blocks end where this quantile of errors is at the floor: what is learned on rounding would only add danger.
@@ -183,13 +183,13 @@ class Recipe:
     # ── The steady state ──
     # The learned one, the best constant, and both with all penalties scaled are compared over so many blocks: one block
     # is too short to see a rate. On deblurring 0.3 leaves a fifth of the error after 600 steps.
-    scales: tuple[Positive, ...] = (0.3, 3.0)
+    scales: tuple[PositiveNumber, ...] = (0.3, 3.0)
     lasting: Count = 30
     # By how much of log φ² what is kept may be behind the best constant: while steps vary by a tenth of the error, or
     # schedules that are ahead by decades would be given up for one block's end; in the steady state by what rounds.
     behind: tuple[Amount, Amount] = (0.2, 0.01)
     # It is looked at after all blocks and after so many of the steady state.
-    near: Size = 5
+    near: WholeNumber = 5
 
     # ── The optimisers ──
     # Evaluations to an iteration, at most: line searches rarely need a second one.
@@ -200,24 +200,24 @@ class Recipe:
     least_change: Amount = 1e-5
     least_gradient: Amount = 1e-4
     # Adam's rate, which decays as a cosine.
-    rate: Positive = 0.1
+    rate: PositiveNumber = 0.1
     # With a limit of memory, pieces of instances are made so much smaller than the proportion says.
     memory_margin: Share = 0.9
 
     # ── Closed forms ──
     # Up to so many steps their best order is found by looking at all sets of them.
-    ordered: Size = 10
+    ordered: WholeNumber = 10
     # The constant step is looked for between these multiples of 1/L.
-    exact_steps: tuple[Positive, Positive] = (1e-3, 1.998)
+    exact_steps: tuple[PositiveNumber, PositiveNumber] = (1e-3, 1.998)
     # The steady step: errors after so many of them, on a grid of so many steps from this part of the longest on, and
     # then within this part of the best.
     later: tuple[Count, ...] = (10, 20, 50, 100, 200, 500, 1000)
     steady_grid: Count = 200
-    steady_least: Positive = 1e-3
+    steady_least: PositiveNumber = 1e-3
     steady_near: Share = 0.03
     # Single steps on smooth functions: constants at so many multiples of 1/L between these.
     single_grid: Count = 12
-    single_steps: tuple[Positive, Positive] = (0.1, 1.99)
+    single_steps: tuple[PositiveNumber, PositiveNumber] = (0.1, 1.99)
     # Blocks of at least so many steps for the safeguard: single exact steps may raise the objective on the way.
     watched: Count = 10
 
@@ -225,7 +225,7 @@ class Recipe:
         kinds = get_type_hints(Recipe, include_extras=True)
         for field in fields(self):
             try:
-                object.__setattr__(self, field.name, _checked(kinds[field.name], getattr(self, field.name)))
+                object.__setattr__(self, field.name, _check_value(kinds[field.name], getattr(self, field.name)))
             except ValueError as error:
                 raise ValueError(f"Recipe: {field.name} {error}") from None
         if self.exact_steps[0] >= self.exact_steps[1] or self.single_steps[0] >= self.single_steps[1]:
@@ -246,7 +246,7 @@ class Recipe:
         return Recipe(**document)
 
 
-def _checked(kind: Any, value: Any) -> Any:
+def _check_value(kind: Any, value: Any) -> Any:
     """Return the value as its kind has it."""
     if kind is bool:
         if not isinstance(value, bool):
@@ -256,12 +256,12 @@ def _checked(kind: Any, value: Any) -> Any:
         return get_args(kind)[1].check(value)
     options = get_args(kind)
     if get_origin(kind) is not tuple:
-        return None if value is None else _checked(options[0], value)
+        return None if value is None else _check_value(options[0], value)
     if not isinstance(value, tuple | list):
         raise ValueError(f"must be several numbers, got {value!r}")
     if options[-1] is not Ellipsis and len(value) != len(options):
         raise ValueError(f"must be {len(options)} numbers, got {value!r}")
-    return tuple(_checked(options[0], entry) for entry in value)
+    return tuple(_check_value(options[0], entry) for entry in value)
 
 
 DEFAULT = Recipe()

@@ -17,7 +17,7 @@ from ..families.parameter_range import Seen
 from ..schedules.schedule import Schedule, check_schedule
 from .instances import Instances
 from .select import Choice, Comparison
-from .settings import Learned, Settings
+from .settings import LearnedPart, Settings
 
 # Part of every cache key: raise it when the code gives another schedule for the same settings and recipe.
 _VERSION = 7
@@ -76,8 +76,9 @@ class About:
         self.versions = versions()
 
     def key(self, instances: Instances, memory_limit: float | None) -> str:
-        """Equal for calls that must give the same schedule; the recipe is one of the settings."""
-        settings = json.dumps(asdict(self.settings), sort_keys=True)
+        """Return a key, equal for calls that must give the same schedule; the recipe is one of the settings."""
+        # A setting that is gone keeps its place, so that checkpoints from before are found.
+        settings = json.dumps(asdict(self.settings) | {"joint": False}, sort_keys=True)
         dtype = str(instances.task.family.dtype)
         names = (*self.algorithm.identity(), dtype, memory_limit or 0.0, _VERSION, self.versions["longstep"])
         return content_hash(self.family.content_hash(), instances.data_hash, settings, names)
@@ -88,7 +89,13 @@ class About:
         return None if self.split is None else Seen.of(self.family.encode(self.split.parameters))
 
     def training(
-        self, choice: Choice, method: str, seconds: float, data_hash: str, parts: Sequence[Learned] = (), **more: object
+        self,
+        choice: Choice,
+        method: str,
+        seconds: float,
+        data_hash: str,
+        parts: Sequence[LearnedPart] = (),
+        **more: object,
     ) -> Training:
         """Return the result and its record, with a schedule that the solver will accept."""
         check_schedule(choice.schedule, self.algorithm.hyperparameters(self.family), type(self.algorithm).__name__)
@@ -105,7 +112,7 @@ class About:
             seen=self.seen,
         )
 
-    def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[Learned]) -> JsonObject:
+    def _describe(self, method: str, seconds: float, data_hash: str, parts: Sequence[LearnedPart]) -> JsonObject:
         family = self.family
         settings = asdict(self.settings)
         del settings["recipe"]

@@ -12,7 +12,7 @@ from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
 from .constant import judge_level
 from .learner import Learner
-from .settings import Learned, Values
+from .settings import LearnedPart, Values
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,12 @@ class Walk:
     """Log errors at the ends of the blocks and of some steady blocks after them; each schedule is run once."""
 
     def __init__(
-        self, learner: Learner, constant: Learned, blocks: list[Learned], steady: Learned, metric: Learned | None = None
+        self,
+        learner: Learner,
+        constant: LearnedPart,
+        blocks: list[LearnedPart],
+        steady: LearnedPart,
+        metric: LearnedPart | None = None,
     ):
         self.learner = learner
         self.metric = metric
@@ -127,11 +132,9 @@ class Walk:
         return self._known[candidate.name]
 
 
-def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
-    """Choose what to keep: the best on average of the learned schedules that are nowhere well behind the constant.
-
-    These are all blocks with their steady state, as they were learned or once more together; where both are behind at
-    some block's end, the first so many blocks and then the constant.
+def select(walk: Walk, warm: bool) -> Choice:
+    """Choose what to keep: all blocks with their steady state, where they are nowhere well behind the constant; else
+    the most first blocks that are not, and then the constant.
     """
     learner = walk.learner
     blocks = walk.learned.blocks
@@ -142,21 +145,11 @@ def select(walk: Walk, joint: Learned | None, warm: bool) -> Choice:
         usual = {h.name: np.array([h.default]) for h in learner.hyperparameters}
         constant = Candidate("the defaults", [], usual)
     limits = walk.levels(constant) + np.repeat(learner.recipe.behind, [len(blocks), len(walk.lengths) - len(blocks)])
-    candidates = [walk.learned]
-    if joint is not None:
-        split = {n: np.split(joint.theta[n], np.cumsum([len(b[n]) for b in blocks])) for n in names}
-        pieces = [{n: split[n][i] for n in names} for i in range(len(blocks))]
-        steady = {n: split[n][-1] for n in names}
-        name = "the learned schedule, all blocks together"
-        candidates.append(Candidate(name, pieces, steady, learner.metric))
 
     def is_good(candidate: Candidate) -> bool:
         return bool(np.all(walk.levels(candidate) <= limits)) and has_factors(learner, candidate)
 
-    good = [c for c in candidates if is_good(c)]
-    if not good:
-        good = [next(filter(is_good, list_shorter(walk, constant)), constant)]
-    kept = min(good, key=lambda c: float(np.mean(walk.levels(c))))
+    kept = next(filter(is_good, [walk.learned, *list_shorter(walk, constant)]), constant)
     steps = tuple(int(k) for k in np.cumsum(walk.lengths))
     means = [tuple(float(v) for v in np.exp(walk.means(c) / 2)) for c in (kept, constant)]
     comparison = Comparison(steps, *means, measure=learner.task.algorithm.measure(learner.task.optimum))

@@ -13,13 +13,12 @@ from .block import learn_block
 from .constant import search_constant
 from .finish import Trials, learn_finish
 from .instances import Instances
-from .joint import learn_jointly
 from .journal import Journal
 from .learner import Learner
 from .metric import learn_metric
 from .record import About, Training
 from .select import Walk, select
-from .settings import Learned
+from .settings import LearnedPart
 from .start import Prediction, fit_start, pays
 from .steady import learn_steady
 
@@ -34,18 +33,18 @@ class Session:
         self.learner = learner
         self.journal = journal
         self.seconds = seconds
-        self.begun: tuple[Learned, Learned | None] | None = None
+        self.begun: tuple[LearnedPart, LearnedPart | None] | None = None
 
     def begin(self) -> float:
         """Learn the constant and the metric; return the level of log errors with them."""
         learner = self.learner
         journal = self.journal
         since = perf_counter()
-        with one_blas_thread(), journal.showing(2):
-            constant = journal.part("constant", "best constant", lambda report: search_constant(learner, report))
+        with one_blas_thread(), journal.show_progress(2):
+            constant = journal.learn_part("constant", "best constant", lambda report: search_constant(learner, report))
             metric = None
             if learner.settings.metric and learner.has_metric:
-                metric = journal.part("metric", "metric", lambda report: learn_metric(learner, constant, report))
+                metric = journal.learn_part("metric", "metric", lambda report: learn_metric(learner, constant, report))
                 learner.use_metric(metric.theta)
         self.begun = constant, metric
         self.seconds += perf_counter() - since
@@ -67,10 +66,10 @@ class Session:
         since = perf_counter()
         settings = learner.settings
         trials = self._begin_trials()
-        with one_blas_thread(), journal.showing(len(settings.lengths) + 1 + settings.joint):
-            walk, joint = self._learn_steps(constant, metric, trials)
+        with one_blas_thread(), journal.show_progress(len(settings.lengths) + 1):
+            walk = self._learn_steps(constant, metric, trials)
             journal.say("comparing with the best constant")
-            choice = select(walk, joint, warm=instances.start is not None)
+            choice = select(walk, warm=instances.start is not None)
         training = about.training(
             choice,
             "progressive",
@@ -101,10 +100,8 @@ class Session:
         prediction = self._fit_start() if result["record"]["start"] == "parameter" else None
         return training if prediction is None else replace(training, start=prediction.start)
 
-    def _learn_steps(
-        self, constant: Learned, metric: Learned | None, trials: Trials | None
-    ) -> tuple[Walk, Learned | None]:
-        """Learn blocks and the steady state after the constant, and all once more together where that is wanted.
+    def _learn_steps(self, constant: LearnedPart, metric: LearnedPart | None, trials: Trials | None) -> Walk:
+        """Learn blocks and the steady state after the constant.
 
         Blocks end early when the errors are at their floor, or where trials of the finish say that no more pay.
         """
@@ -113,13 +110,13 @@ class Session:
         s = learner.settings
         held = constant if metric is None else metric
         states = learner.start()
-        blocks = list[Learned]()
+        blocks = list[LearnedPart]()
         floor = learner.floor()
         if trials is not None:
             trials.add(0, learner.usual.extract(states))
         for number, length in enumerate(s.lengths):
             learn = functools.partial(learn_block, learner, length, states, held, blocks)
-            blocks.append(journal.part("block", f"block {number + 1} of {len(s.lengths)}", learn))
+            blocks.append(journal.learn_part("block", f"block {number + 1} of {len(s.lengths)}", learn))
             states, errors = learner.advance(blocks[-1].theta, states)
             if trials is not None:
                 trials.add(sum(map(len, blocks)), learner.usual.extract(states))
@@ -127,12 +124,8 @@ class Session:
                 break
             if trials is not None and not trials.is_falling():
                 break
-        steady = journal.part("steady", "steady state", functools.partial(learn_steady, learner, states, held))
-        joint = None
-        if s.joint:
-            learn = functools.partial(learn_jointly, learner, blocks, steady)
-            joint = journal.part("joint", "all blocks together", learn)
-        return Walk(learner, constant, blocks, steady, metric), joint
+        steady = journal.learn_part("steady", "steady state", functools.partial(learn_steady, learner, states, held))
+        return Walk(learner, constant, blocks, steady, metric)
 
     def _begin_trials(self) -> Trials | None:
         """Return what tells how many blocks pay; None where all are wanted, or where there is no finish by sets."""
@@ -150,7 +143,7 @@ class Session:
         assert split is not None
         return fit_start(self.instances, split, self.learner.recipe)
 
-    def _predict(self, constant: Learned, metric: Learned | None) -> Prediction | None:
+    def _predict(self, constant: LearnedPart, metric: LearnedPart | None) -> Prediction | None:
         """Let solves begin where the parameter says, if that is wanted or pays."""
         wanted = self.learner.settings.start
         if wanted not in ("parameter", "best"):

@@ -37,7 +37,6 @@ class Settings:
     recipe: Recipe
     fixed: Mapping[str, float] = field(default_factory=dict)
     factorizations: int | None = None
-    joint: bool = False
     metric: bool = True
     start: str = "zero"
     lengthening: bool = False
@@ -65,7 +64,6 @@ class Wanted:
     iterations: int | None
     starts: int | None
     candidates: int | None
-    joint: bool
     metric: bool
     start: str
     seed: int
@@ -95,7 +93,6 @@ class Wanted:
             recipe=recipe,
             fixed=fixed,
             factorizations=factorizations,
-            joint=self.joint,
             metric=self.metric,
             start=self.start,
             lengthening=self.horizon is None,
@@ -116,11 +113,10 @@ def _choose(wanted: int | None, usual: int) -> int:
 
 
 @dataclass(frozen=True)
-class Learned:
-    """One finished part of a training: `constant`, `block`, `steady`, or `joint`, all steps once more.
+class LearnedPart:
+    """One finished part of a training: `constant`, `metric`, `block` or `steady`.
 
-    `theta` holds what was learned, by name: one value for every step (for `constant` and `steady` one value; for
-    `joint` the steady state comes last).
+    `theta` holds what was learned, by name: one value for every step, for `constant` and `steady` one value.
     """
 
     kind: str

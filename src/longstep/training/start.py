@@ -23,8 +23,8 @@ from .sides import balance_rows, clean_multipliers, find_inequalities
 
 @dataclass(frozen=True)
 class Prediction:
-    """A start, and the points (columns) that it gives training instances which it was not fitted to; one of so many
-    begins at zero, so that the schedule does without a good prediction too."""
+    """A start, and the points (columns) that it gives training instances which it was not fitted to; one of
+    `start_zero` begins at zero, so that the schedule does without a good prediction too."""
 
     start: LearnedStart
     points: Point

@@ -6,13 +6,13 @@ import numpy as np
 
 from ..algorithms.base import State
 from .constant import measure_constant
-from .learner import Learner, Report, make_objective
+from .learner import Learner, ReportLoss, make_objective
 from .program import take_columns
-from .settings import Learned
+from .settings import LearnedPart
 from .unknowns import Part, Unknowns
 
 
-def learn_steady(learner: Learner, states: State, constant: Learned, report: Report) -> Learned:
+def learn_steady(learner: Learner, states: State, constant: LearnedPart, report: ReportLoss) -> LearnedPart:
     """Learn one θ for all steps from these states on; return it, the constant, or one of these with scaled penalties,
     whichever lasts."""
     begin = perf_counter()
@@ -28,7 +28,7 @@ def learn_steady(learner: Learner, states: State, constant: Learned, report: Rep
     held = {name: float(constant.theta[name][0]) for name in learner.names}
     theta = choose_lasting(learner, states, list_neighbours(learner, [learned, held]))
     values = {name: np.array([value]) for name, value in theta.items()}
-    return Learned("steady", values, found.value, found.start, found.evaluations, perf_counter() - begin)
+    return LearnedPart("steady", values, found.value, found.start, found.evaluations, perf_counter() - begin)
 
 
 def list_neighbours(learner: Learner, candidates: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -44,7 +44,7 @@ def list_neighbours(learner: Learner, candidates: list[dict[str, float]]) -> lis
 def choose_lasting(learner: Learner, states: State, candidates: list[dict[str, float]]) -> dict[str, float]:
     """Return the candidate with the lowest errors after many blocks from these states on: one block is too short to see
     a rate. Where several are as good as is asked for by then, that which is best on the way."""
-    few = learner.few()
+    few = learner.choose_few()
     program = learner.usual.select_instances(few)
     begun = take_columns(states, few)
     blocks = learner.recipe.lasting

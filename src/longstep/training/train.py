@@ -44,7 +44,6 @@ def train(
     iterations: int | None = None,
     starts: int | None = None,
     candidates: int | None = None,
-    joint: bool = False,
     metric: bool = True,
     recipe: Recipe | None = None,
     seed: int = 0,
@@ -75,12 +74,11 @@ def train(
     fall lowest, the first where they are alike. `factorizations` limits how many distinct ones a schedule
     needs, the steady state's included; a family with sparse factors has four.
 
-    `optimizer` is `lbfgs` or `adam`, with so many `iterations` for a block, from so many `starts`; `candidates` is the
-    size of the search for the constant, 30 for each of its hyperparameters. `joint` adds a pass over all blocks
-    together. `metric` lets every row have a penalty of its own, the same at all steps: that is where most is gained,
-    and it costs nothing at run time. `recipe` holds every other number of training, and the defaults of these.
-    `memory_limit` in bytes splits the instances of a gradient. `precision` trains in another precision than the
-    family's.
+    `optimizer` is `lbfgs` or `adam`, with `iterations` for a block, from `starts` points; `candidates` is the
+    size of the search for the constant, 30 for each of its hyperparameters. `metric` lets every row have a penalty
+    of its own, the same at all steps: that is where most is gained, and it costs nothing at run time. `recipe` holds
+    every other number of training, and the defaults of these. `memory_limit` in bytes splits the instances of a
+    gradient. `precision` trains in another precision than the family's.
 
     After every part a checkpoint is written into `cache` (True, False or a folder, as for `solve_references`): the same
     call goes on where an interrupted one was and ends with the same schedule, bit for bit; a finished one is read from
@@ -114,7 +112,6 @@ def train(
         iterations=iterations,
         starts=starts,
         candidates=candidates,
-        joint=joint,
         metric=bool(metric),
         start=_name_start(start),
         seed=int(seed),

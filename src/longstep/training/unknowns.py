@@ -41,7 +41,7 @@ class Unknowns:
         return low, high
 
     def theta(self, nu: np.ndarray) -> tuple[Values, list[np.ndarray]]:
-        """θ, and for each part the derivative of its entries in their unknowns."""
+        """Return θ, and for each part the derivative of its entries in their unknowns."""
         theta = {name: value.copy() for name, value in self.base.items()}
         slopes = []
         for part, own in self._own(nu):

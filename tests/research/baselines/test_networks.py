@@ -19,7 +19,7 @@ from longstep.linalg.matrix import MappableMatrix
 from longstep.research.baselines import metric as metrics
 from longstep.research.baselines import networks
 from longstep.research.baselines.l2ws import L2WS, NetworkStart, Scales, UnrolledBase, l2ws
-from longstep.research.baselines.learned_metric import LearnedMetric, UnrolledMetric, learned_metric
+from longstep.research.baselines.learned_metric import LearnedMetric, UnrolledMetric, train_learned_metric
 from longstep.research.baselines.metric import ComponentMetric
 
 from ...helpers import CASES, case_of, random_conic, random_qp
@@ -95,7 +95,7 @@ def test_an_untrained_metric_is_the_base(case):
 @pytest.mark.slow
 def test_no_iterations_of_training_leave_the_base():
     solver, train = ls.Solver(LASSO, step=0.03), few(LASSO)
-    method = learned_metric(solver, train, hidden=(4,), iterations=0, progress=False)
+    method = train_learned_metric(solver, train, hidden=(4,), iterations=0, progress=False)
     assert np.all(method.pick_hyperparameters(train.parameters) == 0.03)
     check_equal(method.run(train.parameters, 20), solver.run(train.parameters, 20))
     assert method.record["start"] == method.record["best"] == method.record["final"]
@@ -178,7 +178,7 @@ def test_the_gradient_of_the_metric_loss_is_a_finite_difference(family):
 def test_a_trained_metric_is_better_on_unseen_qps():
     splits, solver = data(BOX), ls.Solver(BOX)
     options = {"hidden": (32, 32), "iterations": 60, "learning_rate": 1e-2, "progress": False}
-    method = learned_metric(solver, splits.train, batch=16, **options)
+    method = train_learned_metric(solver, splits.train, batch=16, **options)
     assert method.record["best"] < method.record["start"] - 2
     assert method.record["batch"] == 16
     assert method.record["held_out"] == 6
@@ -196,7 +196,7 @@ def test_a_trained_metric_is_better_on_unseen_lassos(optima):
     splits, solver = data(LASSO), ls.Solver(LASSO)
     train = splits.train if optima else Split("train", LASSO, splits.train.parameters, None)
     options = {"hidden": (16, 16), "iterations": 60, "learning_rate": 5e-3, "progress": False}
-    method = learned_metric(solver, train, steps=15, **options)
+    method = train_learned_metric(solver, train, steps=15, **options)
     assert method.record["best"] < method.record["start"] - 0.5
     for split in splits:
         runs = (m.run(split.parameters, 15) for m in (method, solver))
@@ -245,7 +245,7 @@ def test_starts_are_judged_after_the_steps_of_the_base(family):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("learn", "family"), [(l2ws, QUADRATIC), (learned_metric, QUADRATIC)])
+@pytest.mark.parametrize(("learn", "family"), [(l2ws, QUADRATIC), (train_learned_metric, QUADRATIC)])
 def test_training_is_reproducible(learn, family):
     train, solver = few(family), ls.Solver(family)
 
@@ -272,7 +272,7 @@ def test_single_precision_runs_as_the_base_does():
     family = ls.QP(P, A, q=Q, l=L, u=U, parameter=ls.Affine(q=np.eye(4)), dtype="float32")
     parameters = few(BOX).parameters
     train = Split("train", family, parameters, few(BOX).optima)
-    method = learned_metric(ls.Solver(family), train, hidden=(4,), iterations=2, progress=False)
+    method = train_learned_metric(ls.Solver(family), train, hidden=(4,), iterations=2, progress=False)
     assert all(a.dtype == np.float32 for a in networks.list_weights(method.network))
     history = untrained(ls.Solver(family), parameters).run(parameters, 20)
     assert history.dual.dtype == np.float32
@@ -326,7 +326,7 @@ def test_what_cannot_be_trained_is_refused():
     splits = data(QUADRATIC)
     varying = ls.Solver(QUADRATIC, ls.Schedule({"step": [0.1, 0.2]}, {"step": 0.1}))
     solver = ls.Solver(QUADRATIC)
-    for learn in (l2ws, learned_metric):
+    for learn in (l2ws, train_learned_metric):
         with pytest.raises(ValueError, match="2 step-varying steps"):
             learn(varying, splits.train)
         with pytest.raises(ValueError, match="another family"):

@@ -3,10 +3,10 @@
 from .augmented import Augmented as Augmented
 from .augmented import Factors as Factors
 from .augmented import Quasidefinite as Quasidefinite
-from .base import Cost as Cost
 from .base import Factored as Factored
 from .base import LinearSystem as LinearSystem
 from .base import Picked as Picked
+from .base import SystemCost as SystemCost
 from .base import refinements_for as refinements_for
 from .base import respond as respond
 from .base import solve as solve

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._util.memory import available
+from ..._util.memory import measure_available
 from .. import host
 
 try:
@@ -146,7 +146,7 @@ class Augmented:
 
     @functools.cached_property
     def _most(self) -> int:
-        return max(_KEPT, int(_MEMORY * available() / self.bytes_of_factor))
+        return max(_KEPT, int(_MEMORY * measure_available() / self.bytes_of_factor))
 
 
 class _Products(NamedTuple):
@@ -259,5 +259,5 @@ class Quasidefinite(eqx.Module):
 
 
 def may_be_sparse(n: int, entries: int) -> bool:
-    """Return whether sparse factors of n unknowns, whose matrices have so many entries, are worth a look."""
+    """Return whether sparse factors of n unknowns, whose matrices have `entries` entries, are worth a look."""
     return LDL is not None and n >= _LEAST and entries <= _SPARSE * n**2 and jax.default_backend() == "cpu"

@@ -36,7 +36,7 @@ class Factored(eqx.Module):
         return None
 
 
-class Cost(NamedTuple):
+class SystemCost(NamedTuple):
     """What a back end takes: the bytes that it keeps for one operator, and the operations, at the speed of long matrix
     products, of making that and of some solves."""
 
@@ -70,7 +70,8 @@ class LinearSystem(Factored):
     @classmethod
     @abstractmethod
     def flops(cls, pattern: Pattern, solves: float) -> float:
-        """Return what making it and so many solves with it take, in operations at the speed of long matrix products."""
+        """Return what making it and `solves` solves with it take, in operations at the speed of long matrix
+        products."""
 
     @classmethod
     def flops_of_values(cls, pattern: Pattern) -> float:
@@ -80,10 +81,10 @@ class LinearSystem(Factored):
         return 4.0 * pattern.rows * pattern.n
 
     @classmethod
-    def cost(cls, pattern: Pattern, solves: float, itemsize: int = 8) -> Cost:
-        """Return what one operator takes that is solved with so many times: all that the choice depends on."""
+    def cost(cls, pattern: Pattern, solves: float, itemsize: int = 8) -> SystemCost:
+        """Return what one operator takes that is solved with `solves` times: all that the choice depends on."""
         flops = cls.flops(pattern, solves) + cls.flops_of_values(pattern) * solves
-        return Cost(cls.bytes(pattern, itemsize), flops)
+        return SystemCost(cls.bytes(pattern, itemsize), flops)
 
     @classmethod
     @abstractmethod
@@ -94,7 +95,7 @@ class LinearSystem(Factored):
         """Return how far solutions are from exact ones, where that is known to matter; else 0."""
         return jnp.zeros(())
 
-    def refined(self, error: float, tolerance: float) -> Self:
+    def refine(self, error: float, tolerance: float) -> Self:
         """Return the system with as many refinements as bring this error to the tolerance."""
         return self
 

@@ -60,7 +60,7 @@ class Inverse(LinearSystem):
         return error * jnp.max(K.weights, initial=1.0)
 
     @override
-    def refined(self, error: float, tolerance: float) -> Self:
+    def refine(self, error: float, tolerance: float) -> Self:
         return replace(self, refinements=refinements_for(error, tolerance))
 
     @override

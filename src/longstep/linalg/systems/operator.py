@@ -14,9 +14,9 @@ from .augmented import Quasidefinite
 class Pattern:
     """What all operators of a family have in common, whatever their weights: n unknowns, and their form.
 
-    `diagonal`: K is diagonal. `spectral`: all K have the same eigenvectors. `fill`: so many entries has the sparse
-    factor of their augmented form; None where nobody looked. `rows`: so many rows A has, where of most solutions x no
-    more than Ax is asked for, and right-hand sides are A't.
+    `diagonal`: K is diagonal. `spectral`: all K have the same eigenvectors. `fill`: the number of entries of the sparse
+    factor of their augmented form; None where nobody looked. `rows`: the number of rows of A, where of most solutions
+    x no more than Ax is asked for, and right-hand sides are A't.
     """
 
     n: int

@@ -21,7 +21,7 @@ ONCE = 1.0
 
 
 def choose(pattern: Pattern, solves: float, room: float = math.inf, itemsize: int = 8) -> type[LinearSystem]:
-    """Return the back end for operators of this pattern that are solved with so many times each: of those that keep at
+    """Return the back end for operators of this pattern that are solved with `solves` times each: of those that keep at
     most `room` bytes for one, that of the fewest operations; where none does, that of the fewest bytes."""
     costs = {back_end: back_end.cost(pattern, solves, itemsize) for back_end in BACK_ENDS if back_end.fits(pattern)}
     within = [back_end for back_end, cost in costs.items() if cost.bytes <= room]
@@ -31,7 +31,7 @@ def choose(pattern: Pattern, solves: float, room: float = math.inf, itemsize: in
 
 
 def factorize(K: Gram, solves: float) -> LinearSystem:
-    """Return what is cached for K by the back end of the fewest operations for so many solves. Carries no gradient."""
+    """Return what is cached for K by the back end of the fewest operations for `solves` solves. Carries no gradient."""
     return factorize_by(choose(K.pattern, solves), K)
 
 

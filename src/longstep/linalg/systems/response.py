@@ -74,8 +74,8 @@ class Response(LinearSystem):
         return self.inverse.error(K)
 
     @override
-    def refined(self, error: float, tolerance: float) -> Self:
-        return type(self)(self.inverse.refined(error, tolerance), self.matrix)
+    def refine(self, error: float, tolerance: float) -> Self:
+        return type(self)(self.inverse.refine(error, tolerance), self.matrix)
 
     @override
     def trust(self) -> Self:

@@ -71,7 +71,7 @@ def _augment(P: sp.csr_array, A: sp.csr_array) -> Quasidefinite | None:
 
 def require_room(n: int, entries: int, advice: str) -> None:
     """Refuse operators on n unknowns whose dense factors do not fit into memory, unless sparse ones, of matrices with
-    so many entries, are worth a look."""
+    this number of `entries`, are worth a look."""
     if not may_be_sparse(n, entries):
         require(4 * 8 * n * n, f"a family with {n} unknowns, whose factors are dense {n}×{n} matrices,", advice)
 

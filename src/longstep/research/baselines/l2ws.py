@@ -23,9 +23,9 @@ from ...families.point import Point
 from ...solver import Solver
 from ...training.losses import Task
 from .networks import (
-    Batch,
     Descent,
     Standard,
+    TrainingBatch,
     TrainingData,
     compute_outputs,
     hash_network,
@@ -86,7 +86,7 @@ class UnrolledBase(eqx.Module):
     scales: Scales
     count: int = eqx.field(static=True)
 
-    def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+    def __call__(self, network: eqx.nn.MLP, batch: TrainingBatch) -> Float[Array, " N"]:
         """Return the errors after the steps from the network's starts."""
         instance = self.family.decode(jax.tree.map(jnp.asarray, batch.encoded))
         start = self.scales.make_points(compute_outputs(network, batch.inputs).T)

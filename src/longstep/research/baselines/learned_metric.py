@@ -27,9 +27,9 @@ from ...solver import Solver
 from ...training.losses import Task
 from .metric import ComponentMetric
 from .networks import (
-    Batch,
     Descent,
     Standard,
+    TrainingBatch,
     TrainingData,
     compute_outputs,
     hash_network,
@@ -48,11 +48,11 @@ class UnrolledMetric(eqx.Module):
     metric: ComponentMetric
     count: int = eqx.field(static=True)
 
-    def __call__(self, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+    def __call__(self, network: eqx.nn.MLP, batch: TrainingBatch) -> Float[Array, " N"]:
         """Return log‖z^K − z*‖² in θ-independent coordinates, or log φ² of the residuals where there are no optima."""
         batch = jax.tree.map(jnp.asarray, batch)
 
-        def one(problem: Problem, state: PyTree, i: Array) -> Array:
+        def measure_one(problem: Problem, state: PyTree, i: Array) -> Array:
             state = run_steps(problem, state, self.count, 0, lambda state: ())[0]
             target, optimum = jax.tree.map(lambda a: a[..., i], (batch.target, batch.value))
             errors = Task(problem.algorithm, problem.family, problem.instance, target, optimum).errors(state)
@@ -60,17 +60,17 @@ class UnrolledMetric(eqx.Module):
                 return errors.metric
             return errors.distance
 
-        return _map_instances(self.metric, network, batch.inputs, batch.encoded, one)
+        return _map_instances(self.metric, network, batch.inputs, batch.encoded, measure_one)
 
 
 @eqx.filter_jit
 def _record(metric: ComponentMetric, network: eqx.nn.MLP, inputs: Array, encoded: PyTree, count: int) -> Residuals:
     """Return the residuals (N, count + 1) of all iterates."""
 
-    def one(problem: Problem, state: PyTree, _: Array) -> Residuals:
+    def record_one(problem: Problem, state: PyTree, _: Array) -> Residuals:
         return run_steps(problem, state, count, 0, problem.residuals)[1]
 
-    return _map_instances(metric, network, inputs, encoded, one)
+    return _map_instances(metric, network, inputs, encoded, record_one)
 
 
 @eqx.filter_jit
@@ -79,11 +79,11 @@ def _reach(
 ) -> Float[Array, "N k"]:
     """Return the states after `count` steps."""
 
-    def one(problem: Problem, state: PyTree, _: Array) -> Array:
+    def reach_one(problem: Problem, state: PyTree, _: Array) -> Array:
         state = run_steps(problem, state, count, 0, lambda state: ())[0]
         return metric.algorithm.coordinates(metric.family, problem.instance, state)
 
-    return _map_instances(metric, network, inputs, encoded, one)
+    return _map_instances(metric, network, inputs, encoded, reach_one)
 
 
 def _map_instances(
@@ -96,11 +96,11 @@ def _map_instances(
     """Return `do(problem, zero start, number)` of every instance, in its own metric."""
     instances = metric.family.decode(encoded)
 
-    def one(i: Array, nu: Array) -> ResultT:
+    def do_one(i: Array, nu: Array) -> ResultT:
         instance = metric.family.take(instances, i)
         return do(metric.make_problem(nu, instance), metric.algorithm.init(metric.family, instance, None), i)
 
-    return jax.vmap(one)(jnp.arange(len(inputs)), compute_outputs(network, inputs))
+    return jax.vmap(do_one)(jnp.arange(len(inputs)), compute_outputs(network, inputs))
 
 
 class LearnedMetric:
@@ -183,7 +183,7 @@ class LearnedMetric:
         return parts
 
 
-def learned_metric(
+def train_learned_metric(
     solver: Solver,
     split: Split,
     *,
@@ -205,7 +205,7 @@ def learned_metric(
     >>> from longstep import Affine, Dataset, Quadratic, Solver
     >>> family = Quadratic(np.diag([1.0, 20.0]), parameter=Affine(q=np.eye(2)))
     >>> data = Dataset.sample(family, lambda rng: rng.normal(size=2), {"train": 8}, cache=False, progress=False)
-    >>> method = learned_metric(Solver(family), data.train, hidden=(8,), steps=5, iterations=20, progress=False)
+    >>> method = train_learned_metric(Solver(family), data.train, hidden=(8,), steps=5, iterations=20, progress=False)
     >>> method.record["best"] < method.record["start"]
     True
     """

@@ -31,7 +31,7 @@ from ...families.composite import Composite
 from ...families.conic import Conic
 from ...families.point import Point
 from ...families.quadratic_program import QP
-from ...families.reading import is_named, plain
+from ...families.reading import convert_lists, is_named
 from ...families.smooth import Quadratic
 from ...solver import Solver
 from ...training.instances import training_split
@@ -57,7 +57,7 @@ def make_features(family: Family, parameters: PyTree) -> Float[np.ndarray, "N d"
     if isinstance(inner, QP | Conic | Quadratic) and is_named(parameters):
         leaves = list(inner.data(parameters).values())
     else:
-        leaves = jax.tree.leaves(plain(parameters))
+        leaves = jax.tree.leaves(convert_lists(parameters))
     if not (count := family.count(parameters)):
         raise ValueError("the batch is empty")
     return np.concatenate([np.asarray(a, np.float64).reshape(count, -1) for a in leaves], axis=1)
@@ -122,7 +122,7 @@ def list_weights(network: eqx.nn.MLP) -> list[Array]:
     return jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
 
 
-class Batch(eqx.Module):
+class TrainingBatch(eqx.Module):
     """Some training instances: the network's inputs, the encoded parameters, and what is known of their optima."""
 
     inputs: Float[Array | np.ndarray, "N d"]
@@ -132,7 +132,7 @@ class Batch(eqx.Module):
 
 
 # From a network and a batch to log eᵢ² of every instance.
-LogErrors: TypeAlias = Callable[[eqx.nn.MLP, Batch], Float[Array, " N"]]
+LogErrors: TypeAlias = Callable[[eqx.nn.MLP, TrainingBatch], Float[Array, " N"]]
 
 
 class TrainingData:
@@ -164,23 +164,23 @@ class TrainingData:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def take_batch(self, index: Int[np.ndarray, " k"]) -> Batch:
+    def take_batch(self, index: Int[np.ndarray, " k"]) -> TrainingBatch:
         """Return some of the instances."""
         target, value = jax.tree.map(lambda a: a[..., index], (self.target, self.value))
-        return Batch(self.inputs[index], self.family.take(self.encoded, index), target, value)
+        return TrainingBatch(self.inputs[index], self.family.take(self.encoded, index), target, value)
 
 
 @eqx.filter_jit
 def _convert_optima(algorithm: Algorithm, family: Family, encoded: PyTree, optimum: Point) -> Float[Array, "N k"]:
     """Return the optima in the coordinates in which distances are measured."""
 
-    def one(i: Array) -> Array:
+    def convert_one(i: Array) -> Array:
         instance = family.decode(family.take(encoded, i))
         start = jax.tree.map(lambda a: a[..., i], optimum)
         return algorithm.coordinates(family, instance, algorithm.init(family, instance, start))
 
     # One by one: batched eigendecompositions of independent data can block each other on CPUs (JAX before 0.11.2).
-    return jax.lax.map(one, jnp.arange(optimum.x.shape[1]))
+    return jax.lax.map(convert_one, jnp.arange(optimum.x.shape[1]))
 
 
 def split_pieces(count: int, width: int) -> Iterator[tuple[Int[np.ndarray, " w"], int]]:
@@ -269,7 +269,7 @@ def log_mean(logs: Float[Array, " N"]) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _compute_logs(errors: LogErrors, network: eqx.nn.MLP, batch: Batch) -> Float[Array, " N"]:
+def _compute_logs(errors: LogErrors, network: eqx.nn.MLP, batch: TrainingBatch) -> Float[Array, " N"]:
     return errors(network, batch)
 
 
@@ -286,7 +286,9 @@ def _make_adam(
     transform = optax.apply_if_finite(chain, max_consecutive_errors=iterations + 1)
 
     @eqx.filter_jit
-    def update(errors: LogErrors, network: eqx.nn.MLP, state: PyTree, batch: Batch) -> tuple[eqx.nn.MLP, PyTree]:
+    def update(
+        errors: LogErrors, network: eqx.nn.MLP, state: PyTree, batch: TrainingBatch
+    ) -> tuple[eqx.nn.MLP, PyTree]:
         gradient = eqx.filter_grad(lambda network: log_mean(errors(network, batch)))(network)
         change, state = transform.update(gradient, state)
         return eqx.apply_updates(network, change), state

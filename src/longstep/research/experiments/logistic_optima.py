@@ -46,17 +46,17 @@ def _run_newton(V: Float[np.ndarray, "N m n"], y: Float[np.ndarray, "N m"], epsi
     N, m, _ = V.shape
     K = V @ V.swapaxes(1, 2)
 
-    def times(matrix: np.ndarray, a: np.ndarray) -> np.ndarray:
+    def multiply(matrix: np.ndarray, a: np.ndarray) -> np.ndarray:
         return np.einsum("ijk,ik->ij", matrix, a)
 
     def value(a: np.ndarray) -> np.ndarray:
-        Ka = times(K, a)
+        Ka = multiply(K, a)
         return np.mean(np.logaddexp(0.0, -y * Ka), axis=1) + epsilon / 2 * np.sum(a * Ka, axis=1)
 
     a = np.zeros((N, m))
     identity = epsilon * np.eye(m)
     for _ in range(60):
-        sigma = 1 / (1 + np.exp(np.minimum(y * times(K, a), 700.0)))
+        sigma = 1 / (1 + np.exp(np.minimum(y * multiply(K, a), 700.0)))
         r = epsilon * a - y * sigma / m
         if np.max(np.abs(r)) <= 1e-14 / m:
             break

@@ -32,7 +32,7 @@ from ...solver import Solver
 from ...training.record import Training
 from ..baselines import classical
 from ..baselines.l2ws import l2ws
-from ..baselines.learned_metric import LearnedMetric, learned_metric
+from ..baselines.learned_metric import LearnedMetric, train_learned_metric
 from ..baselines.metric import ComponentMetric
 from ..baselines.networks import compute_outputs, make_features
 from ..baselines.packages import osqp_package, scs_package
@@ -47,7 +47,7 @@ class Extent(TypedDict, total=False):
 
 
 class NetworkOptions(TypedDict, total=False):
-    """How a network is trained; see `l2ws` and `learned_metric`."""
+    """How a network is trained; see `l2ws` and `train_learned_metric`."""
 
     hidden: tuple[int, ...]
     iterations: int
@@ -152,7 +152,7 @@ def make_learned_metric(
     name = f"LM, N = {len(split)}"
 
     def make() -> Method:
-        return learned_metric(make_base(family, training), split, **options)
+        return train_learned_metric(make_base(family, training), split, **options)
 
     return Entry(f"lm-{len(split)}", name, make, lambda: settings, **limits)
 
@@ -228,11 +228,11 @@ def _run_in_metrics(
 ) -> jax.Array:
     instances = metric.family.decode(encoded)
 
-    def one(i: jax.Array, nu: jax.Array) -> jax.Array:
+    def run_one(i: jax.Array, nu: jax.Array) -> jax.Array:
         instance = metric.family.take(instances, i)
         problem = metric.make_problem(nu, instance)
         begin = metric.algorithm.init(metric.family, instance, None)
         state = run_steps(problem, begin, count, 0, lambda state: ())[0]
         return metric.algorithm.extract(metric.family, instance, state).x
 
-    return jax.vmap(one)(jnp.arange(len(inputs)), compute_outputs(network, inputs))
+    return jax.vmap(run_one)(jnp.arange(len(inputs)), compute_outputs(network, inputs))

@@ -22,7 +22,7 @@ from ...schedules.classical import leja_order
 from ...schedules.lengths import block_lengths
 from ...schedules.schedule import Schedule
 from ..recipe import DEFAULT, Recipe
-from .spectrum import EPS, Gaussian, Spectrum, curved
+from .spectrum import EPS, ErrorSpectrum, Gaussian, find_curved
 
 
 def one_step(gradients: ArrayLike, errors: ArrayLike) -> float:
@@ -103,12 +103,12 @@ def block_steps(
     *,
     eps: float = EPS,
 ) -> tuple[Float[np.ndarray, " H"], list[Float[np.ndarray, " n"]]]:
-    """Progressive training: each block of steps is optimal for the errors that the blocks before it leave.
+    """Train progressively: each block of steps is optimal for the errors that the blocks before it leave.
 
     Returns all steps and the weights after each block, ω Π(1 − tλ)² and the share of rounding errors of relative
     size `eps`. It ends early where these outweigh the rest, and takes a block in two halves where they spoil it.
     """
-    runs = list(_Progress(eigenvalues, weights, _without_momentum, power, eps).blocks(blocks))
+    runs = list(_Progress(eigenvalues, weights, _propose_without_momentum, power, eps).blocks(blocks))
     return np.concatenate([np.zeros(0), *(run.steps for run in runs)]), [run.weights for run in runs]
 
 
@@ -132,7 +132,8 @@ def worst_case_rates(
     steps: Float[np.ndarray, " H"],
     momentum: Float[np.ndarray, " H"] | None = None,
 ) -> Float[np.ndarray, " H_plus_1"]:
-    """max_j |p_k(λ_j)| for k = 0 … H: ‖z^k − z*‖ is at most this times ‖z⁰ − z*‖, whatever the instance (Young)."""
+    """Return max_j |p_k(λ_j)| for k = 0 … H: ‖z^k − z*‖ is at most this times ‖z⁰ − z*‖, whatever the instance
+    (Young)."""
     return np.array([np.max(np.abs(p)) for p in polynomials(eigenvalues, steps, momentum)])
 
 
@@ -144,7 +145,8 @@ def expected_losses(
     *,
     power: int = 1,
 ) -> Float[np.ndarray, " H_plus_1"]:
-    """Σ λ^{power−1} ω p_k(λ)² for k = 0 … H: the mean squared distance, for power 2 twice the mean suboptimality."""
+    """Return Σ λ^{power−1} ω p_k(λ)² for k = 0 … H: the mean squared distance, for power 2 twice the mean
+    suboptimality."""
     scale = np.asarray(eigenvalues, np.float64) ** (power - 1) * weights
     with np.errstate(over="ignore"):
         return np.array([np.sum(scale * p**2) for p in polynomials(eigenvalues, steps, momentum)])
@@ -153,7 +155,7 @@ def expected_losses(
 def polynomials(
     eigenvalues: Float[np.ndarray, " n"], steps: Float[np.ndarray, " H"], momentum: Float[np.ndarray, " H"] | None
 ) -> Iterator[Float[np.ndarray, " n"]]:
-    """p_0, p_1, …, p_H at the eigenvalues: the error along each after k steps is p_k times that at the start."""
+    """Return p_0, p_1, …, p_H at the eigenvalues: the error along each after k steps is p_k times that at the start."""
     values = np.asarray(eigenvalues, np.float64)
     steps = np.asarray(steps, np.float64)
     momentum = np.zeros_like(steps) if momentum is None else np.asarray(momentum, np.float64)
@@ -193,11 +195,11 @@ def exact_schedule(
         raise ValueError(f"objective must be 'distance' or 'metric', got {objective!r}")
     if horizon < 1:
         raise ValueError(f"horizon must be at least 1, got {horizon}")
-    spectrum = Spectrum(family)
+    spectrum = ErrorSpectrum(family)
     progress = _Progress(
         spectrum.eigenvalues,
         spectrum.weights(source),
-        momentum_schedule if momentum else functools.partial(_without_momentum, ordered=recipe.ordered),
+        momentum_schedule if momentum else functools.partial(_propose_without_momentum, ordered=recipe.ordered),
         1 if objective == "distance" else 2,
         float(np.finfo(family.dtype).eps),
     )
@@ -226,7 +228,7 @@ class _Run(NamedTuple):
 _Proposal: TypeAlias = Callable[[np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
 
 
-def _without_momentum(
+def _propose_without_momentum(
     eigenvalues: np.ndarray, weights: np.ndarray, count: int, power: int, ordered: int = DEFAULT.ordered
 ) -> tuple[np.ndarray, np.ndarray]:
     steps = polynomial_steps(eigenvalues, weights, count, power, ordered=ordered)
@@ -238,7 +240,7 @@ class _Progress:
 
     def __init__(self, eigenvalues: np.ndarray, weights: np.ndarray, propose: _Proposal, power: int, eps: float):
         self.values = np.asarray(eigenvalues, np.float64)
-        self.weights = np.where(curved(self.values), weights, 0.0)
+        self.weights = np.where(find_curved(self.values), weights, 0.0)
         self.propose = propose
         self.power = power
         self.eps = eps
@@ -248,7 +250,7 @@ class _Progress:
         self.floor = (1000 * eps) ** 2 * self.loss(self.weights)
 
     def loss(self, errors: np.ndarray) -> float:
-        """Σ λ^{power−1} of mean squared errors; infinite on overflow."""
+        """Return Σ λ^{power−1} of mean squared errors; infinite on overflow."""
         total = float(np.sum(self.scale * errors))
         return math.inf if math.isnan(total) else total
 
@@ -334,7 +336,7 @@ def _find_support(
         raise ValueError("eigenvalues must be finite, weights finite and nonnegative")
     if count < 1 or power < 1:
         raise ValueError(f"count and power must be at least 1, got {count} and {power}")
-    kept = curved(values) & (weights > 0)
+    kept = find_curved(values) & (weights > 0)
     return values[kept], weights[kept] / np.max(weights[kept], initial=np.finfo(np.float64).tiny)
 
 

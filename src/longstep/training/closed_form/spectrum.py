@@ -52,7 +52,7 @@ class Gaussian:
         return self.mean.size
 
 
-class Spectrum:
+class ErrorSpectrum:
     """The eigenvalues λ and eigenvectors Q of a quadratic family, and the weights ω of starting errors along them.
 
     Directions without curvature (λ ≤ 1e-12·λmax) carry no weight: no step changes them.
@@ -67,11 +67,11 @@ class Spectrum:
             self.eigenvalues, self.vectors = np.linalg.eigh(family.P.toarray())
 
     def coordinates(self, columns: Float[np.ndarray, "n N"]) -> Float[np.ndarray, "n N"]:
-        """Q'v, column by column."""
+        """Return Q'v, column by column."""
         return columns if self.vectors is None else self.vectors.T @ columns
 
     def weights(self, source: "Gaussian | ArrayLike") -> Float[np.ndarray, " n"]:
-        """ω_j, the mean of (Q'(z⁰ − z*))_j² over the rows of an array of errors, or over a Gaussian from z⁰ = 0."""
+        """Return ω_j, the mean of (Q'(z⁰ − z*))_j² over the rows of an array of errors, or a Gaussian from z⁰ = 0."""
         if isinstance(source, Gaussian):
             return self._of_gaussian(source)
         errors = np.asarray(source, np.float64)
@@ -80,7 +80,7 @@ class Spectrum:
         if not np.isfinite(errors).all():
             raise ValueError("the errors have NaN or infinite entries")
         squares = np.mean(self.coordinates(errors.T) ** 2, axis=1)
-        return np.where(curved(self.eigenvalues) & _above_rounding(squares), squares, 0.0)
+        return np.where(find_curved(self.eigenvalues) & _find_above_rounding(squares), squares, 0.0)
 
     def _of_gaussian(self, source: Gaussian) -> Float[np.ndarray, " n"]:
         # z⁰ − z* = P⁻¹q with q = q₀ + M x, so ω_j is the second moment of (Q'q)_j over λ_j².
@@ -101,15 +101,15 @@ class Spectrum:
         rows = self.coordinates(map_)
         spread = np.maximum(np.sum((rows @ source.covariance) * rows, axis=1), 0.0)
         squares = self.coordinates(mean[:, None])[:, 0] ** 2 + spread
-        kept = curved(self.eigenvalues) & _above_rounding(squares)
+        kept = find_curved(self.eigenvalues) & _find_above_rounding(squares)
         return np.where(kept, squares, 0.0) / np.where(kept, self.eigenvalues, 1.0) ** 2
 
 
-def curved(eigenvalues: Float[np.ndarray, " n"]) -> np.ndarray:
+def find_curved(eigenvalues: Float[np.ndarray, " n"]) -> np.ndarray:
     """Return which eigenvalues are more than rounding."""
     return eigenvalues > max(_FLAT * np.max(eigenvalues, initial=0.0), 0.0)
 
 
-def _above_rounding(squares: Float[np.ndarray, " n"]) -> np.ndarray:
+def _find_above_rounding(squares: Float[np.ndarray, " n"]) -> np.ndarray:
     # Components that are zero come out of the product with Q' as rounding; steps must not be spent on them.
     return squares > squares.size * EPS**2 * np.sum(squares)

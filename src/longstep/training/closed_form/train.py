@@ -21,7 +21,7 @@ from ..recipe import Recipe
 from ..select import Choice, Comparison
 from ..settings import Settings
 from .exact import exact_schedule, expected_losses, one_step, polynomials
-from .spectrum import Gaussian, Spectrum
+from .spectrum import ErrorSpectrum, Gaussian
 
 
 def closed_form(
@@ -35,7 +35,7 @@ def closed_form(
     simple = (loss.distance == 0) != (loss.metric == 0) and loss.every is None
     hyperparameters = algorithm.hyperparameters(family)
     everything = {h.name for h in hyperparameters} == set(settings.learn)
-    if not (simple and everything) or settings.optimizer != "lbfgs" or settings.joint:
+    if not (simple and everything) or settings.optimizer != "lbfgs":
         return None
     if not algorithm.own("closed_form"):
         return None
@@ -44,7 +44,7 @@ def closed_form(
         return _quadratic(family, algorithm, names, data, start, settings)
     single = set(settings.lengths) == {1} and loss.distance and "momentum" not in names
     if isinstance(family, Differentiable) and single and isinstance(data, Split):
-        return _single_steps(family, algorithm, data, start, settings)
+        return _learn_single_steps(family, algorithm, data, start, settings)
     return None
 
 
@@ -66,7 +66,7 @@ def _quadratic(
         family, source, horizon=settings.horizon, block=settings.lengths, momentum="momentum" in names,
         objective=objective, recipe=recipe,
     )  # fmt: skip
-    spectrum = Spectrum(family)
+    spectrum = ErrorSpectrum(family)
     eigenvalues = spectrum.eigenvalues
     weights = spectrum.weights(source)
     steady = found.steady | {names["step"]: _find_lasting_step(family, weights, *_steps(found, names), power, recipe)}
@@ -101,7 +101,7 @@ def _find_lasting_step(
     2/(L + μ) is best for errors along all eigenvectors alike. Where instances have none along some, as in regression
     with more unknowns than measurements, longer steps are many times faster.
     """
-    spectrum = Spectrum(family)
+    spectrum = ErrorSpectrum(family)
     values = spectrum.eigenvalues
     eps = float(np.finfo(family.dtype).eps)
     (*_, p) = polynomials(values, steps, momentum)
@@ -142,7 +142,7 @@ def _steps(schedule: Schedule, names: dict[Role, str]) -> tuple[np.ndarray, np.n
 
 
 def _errors(family: Quadratic, algorithm: Algorithm, split: Split, start: Start, settings: Settings) -> np.ndarray:
-    """z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
+    """Return z⁰ − z* (N, n); without references the optima of a quadratic are made here."""
     if split.optima is None:
         optima = solve_references(family, split.parameters, cache=False, progress=False)
         split = Split(split.name, family, split.parameters, optima)
@@ -152,7 +152,7 @@ def _errors(family: Quadratic, algorithm: Algorithm, split: Split, start: Start,
     return np.asarray(begin - found.optimum.x, np.float64).T
 
 
-def _single_steps(
+def _learn_single_steps(
     family: Differentiable, algorithm: Algorithm, split: Split, start: Start, settings: Settings
 ) -> Choice:
     """Return the published one-step rule, step after step: t = Σ g'(z − z*)/Σ‖g‖²."""
