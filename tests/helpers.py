@@ -203,6 +203,11 @@ def _cases():
 CASES = list(_cases())
 
 
+def find_roles(algorithm: Algorithm, family: Family) -> dict[str, str]:
+    """What each hyperparameter does in a step, by name."""
+    return {h.name: h.role for h in algorithm.hyperparameters(family)}
+
+
 def case_of(algorithm: type[Algorithm], family: type[Family] = Family) -> Case:
     """The first case of an algorithm, on families of a kind."""
     return next(c for c in CASES if type(c.algorithm) is algorithm and isinstance(c.family, family))

@@ -35,8 +35,10 @@ SAMPLER = """
 def sample(rng):
     return {"c": rng.normal(size=3), "top": 0.5 + 0.4 * rng.random()}
 """
-SMALL = ("--horizon", "10", "--block", "4,6", "--train", "8", "--test", "8")
-CERTIFIED = (*SMALL, "--validation", "700")
+SIZES = ("--train", "8", "--test", "8")
+# Blocks of one length are one program.
+SMALL = ("--horizon", "10", "--block", "5", *SIZES)
+CERTIFIED = ("--horizon", "10", "--block", "4,6", *SIZES, "--validation", "700")
 NAMES = ["c[0]", "c[1]", "c[2]", "top"]
 
 

@@ -291,12 +291,14 @@ def test_batches_of_any_size():
 
 
 def test_shared_factors_are_made_once():
-    family = quadcopter.family()
+    P, q, A, l, u = random_qp(0)
+    family, n = ls.QP(P, A, q=q, l=l, u=u), len(q)
     default = ls.Solver(family).schedule.steady
-    alphas = ls.Schedule({k: [v] * 6 if k != "alpha" else np.linspace(1, 1.9, 6) for k, v in default.items()}, default)
-    assert ls.Solver(family, alphas).plan.factors.inverse.shape == (1, 172, 172)
-    rhos = ls.Schedule({k: [v] * 6 if k != "rho_ineq" else [1, 2, 3, 1, 2, 0.1] for k, v in default.items()}, default)
-    assert ls.Solver(family, rhos).plan.factors.inverse.shape == (4, 172, 172)
+    same = {name: [value] * 6 for name, value in default.items()}
+    alphas = ls.Schedule(same | {"alpha": np.linspace(1, 1.9, 6)}, default)
+    assert ls.Solver(family, alphas).plan.factors.inverse.shape == (1, n, n)
+    rhos = ls.Schedule(same | {"rho_ineq": [1, 2, 3, 1, 2, 0.1]}, default)
+    assert ls.Solver(family, rhos).plan.factors.inverse.shape == (4, n, n)
 
 
 @pytest.mark.parametrize("make", ["qp", "conic", "quadratic"])

@@ -12,13 +12,19 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import longstep
 from longstep.algorithms.pdhg import PDHG
+from longstep.algorithms.registry import REGISTERED
 from longstep.cones.exponential import Exponential
+from longstep.cones.power import Power
 from longstep.linalg.systems.spectral import Spectral
+from longstep.schedules.hyperparameter import Role
+
+from .helpers import CASES
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "longstep"
@@ -78,12 +84,33 @@ def test_there_are_no_circles():
         raise AssertionError(f"a circle of imports: {' → '.join(error.args[1])}") from None
 
 
-@pytest.mark.parametrize("kind", [PDHG, Exponential, Spectral])
+@pytest.mark.parametrize("kind", [PDHG, Exponential, Power, Spectral])
 def test_an_addition_is_a_file_and_a_line(kind):
     """Of an algorithm, a cone and a back end nobody knows the name but its own file and the registry beside it."""
     own = Path(inspect.getfile(kind))
     named = {path for path in SOURCE.rglob("*.py") if re.search(rf"\b{kind.__name__}\b", path.read_text())}
-    assert named == {own, own.parent / "registry.py"}
+    # There, "Power" is an atom of CVXPY.
+    assert named - {SOURCE / "cvxpy" / "hints.py"} == {own, own.parent / "registry.py"}
+
+
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+ALGORITHMS = {kind.__name__ for kind in REGISTERED}
+# Hyperparameters whose name is not that of their role, and families with an algorithm.
+NAMES = {h.name for case in CASES for h in case.hyperparameters if h.name not in get_args(Role)} - {"metric", "scale"}
+NAMES |= {case.name for case in CASES}
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_nobody_asks_for_names_in_tests_either(path):
+    """A test asks for the role of a hyperparameter, or for what an algorithm's class or the registry says."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            parts = [part for side in sides for part in (side, *getattr(side, "elts", []))]
+            assert not {part.value for part in parts if isinstance(part, ast.Constant)} & NAMES, ast.unparse(node)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            kinds = set(re.findall(r"\w+", ast.unparse(node.args[1])))
+            assert not kinds & ALGORITHMS, ast.unparse(node)
 
 
 def test_importing_longstep_loads_neither_reports_nor_research():

@@ -91,7 +91,7 @@ def test_steady_state_converges_from_random_starts(case, data):
         theta[h.name] = h.default * (theta[h.name] / h.default) ** 0.25 if h.default else theta[h.name]
     solver = Solver(case.family, ls.Schedule({}, {k: float(v) for k, v in theta.items()}), algorithm=case.algorithm)
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    m, N = getattr(case.family, "m", None), len(case.parameters)
+    m, N = case.family.m, len(case.parameters)
     draws = [rng.normal(size=(N, rows)) if rows else None for rows in (case.family.n, m, m)]
     result = solver.solve_batch(
         case.parameters, warm_start=Point(*draws), eps_abs=1e-6, eps_rel=0.0, max_iter=20_000, check_every=20

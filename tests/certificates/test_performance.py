@@ -166,7 +166,7 @@ def by_pepit(algorithm, t, beta, L, mu, criterion):
     problem = PEP()
     f = problem.declare_function(SmoothStronglyConvexFunction, L=L, mu=mu)
     g = problem.declare_function(ConvexFunction)
-    composite = isinstance(algorithm, ls.ProximalGradient)
+    composite = algorithm.family_type is ls.Composite
     optimum = (f + g if composite else f).stationary_point()
     z = previous = problem.set_initial_point()
     problem.set_initial_condition((z - optimum) ** 2 <= 1)
@@ -282,7 +282,7 @@ def huber(z, x):
 @pytest.mark.parametrize("algorithm", [gradient, heavy, proximal, accelerated], ids=lambda a: type(a).__name__)
 def test_the_librarys_iterations_do_no_worse(algorithm):
     """Huber functions, for proximal methods plus 0.1|z|, with their optimum at distance 1 from the start."""
-    weight = 0.1 if isinstance(algorithm, ls.ProximalGradient) else 0.0
+    weight = 0.1 if algorithm.family_type is ls.Composite else 0.0
     radius = np.concatenate([np.geomspace(weight + 0.01, 1, 60), [10.0]])
     parameters = np.stack([radius, np.full(61, 1 + weight)], axis=1)
     family = ls.Smooth(huber, 1.0, 1)

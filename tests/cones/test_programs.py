@@ -55,6 +55,25 @@ def logistic_utility():
     return problem, lambda r: {"b": r.normal(size=3), "p": 0.5 + r.random()}
 
 
+def test_a_problem_with_both_cones_is_learned(tmp_path):
+    """Few steps of a small problem, with a logarithm and a mean to weighted powers."""
+    z, mean, p = cp.Variable(2, name="z"), cp.Variable(name="mean"), cp.Parameter(2, name="p")
+    cost = p @ z - cp.log(z[0]) - mean + cp.sum_squares(z)
+    model = from_cvxpy(cp.Problem(cp.Minimize(cost), [cp.PowCone3D(z[0], z[1], mean, 0.3)]))
+    assert model.family.cones == ls.Cones(exponential=1, power=(0.3,))
+    H, parameters = 2, {"p": 0.3 * np.random.default_rng(0).normal(size=(4, 2))}
+    data = ls.Dataset.from_parameters(model.family, {"train": model.stack(parameters)}, cache=False, jobs=1)
+    options = {"horizon": H, "block": H, "iterations": 5, "starts": 1, "candidates": 5, "metric": False}
+    learned = ls.train(model.family, data, **options, cache=False, progress=False).schedule
+    # The defaults as a schedule of as many steps, which is the same program.
+    steady = ls.Solver(model.family).schedule.steady
+    defaults = ls.Schedule({name: np.full(H, value) for name, value in steady.items()}, steady)
+    ls.Solver(model.family, learned, safeguard=None).save(tmp_path / "learned.longstep")
+    solvers = ls.Solver.load(tmp_path / "learned.longstep"), ls.Solver(model.family, defaults, safeguard=None)
+    errors = [np.log(solver.run(data.train.parameters, H).worst[:, -1]).mean() for solver in solvers]
+    assert errors[0] < errors[1] - 0.3
+
+
 @pytest.mark.slow
 def test_a_problem_with_logarithms_is_learned_and_saved(tmp_path):
     problem, sample = logistic_utility()

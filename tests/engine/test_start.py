@@ -49,7 +49,7 @@ def controller():
 @pytest.fixture(scope="module")
 def trained(controller):
     options = {"algorithm": Condensed(), "horizon": 5, "block": 5, "loss": "both", "iterations": 10, "candidates": 15}
-    return ls.train(controller.family, controller, cache=False, progress=False, **options)
+    return ls.train(controller.family, controller, metric=False, cache=False, progress=False, **options)
 
 
 @pytest.fixture(scope="module")

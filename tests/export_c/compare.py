@@ -9,6 +9,8 @@ import numpy as np
 import longstep as ls
 from longstep.cli.modelfile import load_model
 
+from ..helpers import find_roles
+
 # Those of these that are installed: a build asks for one of them.
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -17,11 +19,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def varied(family, blocks=(4, 6), seed=0, spread=0.2, safeguard="block", **steady):
     """A solver with a schedule around the defaults: factors differ from step to step, two of them are equal."""
     rng, H = np.random.default_rng(seed), sum(blocks)
-    steady = {**ls.Solver(family).schedule.steady, **steady}
+    plain = ls.Solver(family)
+    roles = find_roles(plain.algorithm, family)
+    steady = {**plain.schedule.steady, **steady}
     varying = {}
     for name, value in steady.items():
         values = value * 10 ** rng.uniform(-spread, spread, H)
-        if name == "alpha":
+        if roles[name] == "relaxation":
             values = rng.uniform(0.8, 1.8, H)
         elif H > 2:
             values[2] = values[1]

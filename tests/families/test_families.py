@@ -118,7 +118,7 @@ def test_steps_are_in_units_of_the_instance(algorithm, dtype):
     rng = np.random.default_rng(0)
     family = ls.Smooth(scaled_fit, 7.0, 3, lipschitz_of=scaled_lipschitz, dtype=dtype)
     assert family.units == "instance"
-    if isinstance(algorithm, ls.ProximalGradient):
+    if algorithm.family_type is ls.Composite:
         family = ls.Composite(family, ls.NonNegative())
     scale = np.array([1e-3, 1.0, 2.0, 1e4])
     same = {"A": rng.random((5, 3)), "b": rng.normal(size=5)}
@@ -134,7 +134,7 @@ def test_steps_are_in_units_of_the_instance(algorithm, dtype):
         np.testing.assert_allclose(solver.solve(one, steps=count).x, x[3], atol=tolerance)
     first, A, b = 0.2 / np.linalg.norm(same["A"], 2) ** 2, same["A"], same["b"]
     z = first * A.T @ b
-    z = np.maximum(z, 0) if isinstance(algorithm, ls.ProximalGradient) else z
+    z = np.maximum(z, 0) if algorithm.family_type is ls.Composite else z
     np.testing.assert_allclose(solver.solve_batch(X, steps=1).x[0], z, rtol=1e-5)
 
 

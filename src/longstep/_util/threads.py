@@ -22,8 +22,8 @@ class _Limit:
         with self.lock:
             self.count += 1
             if self.held is None:
+                # It limits when it is made.
                 self.held = threadpool_limits(1, "blas")
-                self.held.__enter__()
         try:
             yield
         finally:

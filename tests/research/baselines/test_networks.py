@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 import longstep as ls
-from longstep.algorithms.gradient import GradientMethod
 from longstep.data.dataset import Split
 from longstep.linalg.matrix import MappableMatrix
 from longstep.research.baselines import metric as metrics
 from longstep.research.baselines import networks
 from longstep.research.baselines.l2ws import L2WS, NetworkStart, Scales, UnrolledBase, l2ws
 from longstep.research.baselines.learned_metric import LearnedMetric, UnrolledMetric, train_learned_metric
-from longstep.research.baselines.metric import ComponentMetric
+from longstep.research.baselines.metric import ComponentMetric, choose_components
 
 from ...helpers import CASES, case_of, random_conic, random_qp
 
@@ -75,12 +74,13 @@ def check_equal(a, b, rtol=1e-9, atol=1e-10):
 
 def mark_slow(case):
     """One with penalties is looked at each time."""
-    quick = repr(case) == "osqp"
+    quick = case is case_of(ls.OSQP)
     return pytest.param(case, id=repr(case), marks=[] if quick else pytest.mark.slow)
 
 
 def has_metric(algorithm):
-    return isinstance(algorithm, ls.OSQP | ls.SCS | GradientMethod)
+    """Whether a metric is known for algorithms of this class, or of one that it is made from."""
+    return choose_components.dispatch(type(algorithm)) is not choose_components.dispatch(object)
 
 
 @pytest.mark.parametrize("case", [mark_slow(case) for case in CASES if has_metric(case.algorithm)])
