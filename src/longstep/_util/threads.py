@@ -16,7 +16,7 @@ class _Limit:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold BLAS to one thread."""
+        """Keep BLAS to one thread."""
         from threadpoolctl import threadpool_limits
 
         with self.lock:
@@ -38,6 +38,6 @@ _LIMIT = _Limit()
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Hold BLAS to one thread: those of LAPACK and of XLA, or of several calls of LAPACK side by side, get in each
+    """Keep BLAS to one thread: those of LAPACK and of XLA, or of several calls of LAPACK side by side, get in each
     other's way, and factorizations are then many times slower."""
     return _LIMIT.hold()
