@@ -1,7 +1,9 @@
 """How good a method is: its errors on the instances of a split, iteration by iteration."""
 
+import errno
 import functools
 import math
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +17,7 @@ from .._util import memory
 from .._util.hashing import content_hash
 from .._util.plain import Json, make_plain
 from .._util.progress import Bar
+from .._util.text import in_words
 from .._util.versions import versions
 from ..data.dataset import Split
 from ..data.optima import Optima
@@ -312,6 +315,27 @@ def check_family(family: Family, split: Split) -> None:
 def _allocate(shape: tuple[int, int]) -> np.ndarray:
     if 8 * shape[0] * shape[1] <= _IN_MEMORY:
         return np.empty(shape)
-    with tempfile.TemporaryFile(prefix="longstep-") as file:
-        # The file has no name; it goes with the array.
-        return np.memmap(file, np.float64, "w+", shape=shape)
+    size = 8 * shape[0] * shape[1]
+    try:
+        with tempfile.TemporaryFile(prefix="longstep-") as file:
+            _reserve(file.fileno(), size)
+            # The file has no name; it goes with the array.
+            return np.memmap(file, np.float64, "w+", shape=shape)
+    except OSError as error:
+        raise MemoryError(
+            f"the errors of {shape[1]} instances over {shape[0] - 1} iterations need {in_words(size)} of temporary "
+            f"disk ({error.strerror or error}). Take fewer iterations or fewer instances, make room, or set TMPDIR to "
+            "a folder with more"
+        ) from error
+
+
+def _reserve(file: int, size: int) -> None:
+    """Take the bytes of a file from its disk now: where they are missing later, a write to the map ends the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        # Some file systems cannot; there the map is as it was.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
