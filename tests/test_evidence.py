@@ -122,6 +122,15 @@ def test_the_overview_of_logistic_regression_is_the_run_of_its_page():
         assert cells[6].split(" ")[0] in (of_page[6], ""), name
 
 
+def test_the_overview_compares_networks_as_the_page_of_the_filter_does():
+    overview = (ROOT / "docs" / "results.md").read_text()
+    page = (ROOT / "docs" / "results" / "kalman.md").read_text().split("\n\n")
+    _, rows = read_table(next(part for part in page if part.startswith("| method")).splitlines())
+    theirs = {name: " ".join(cells[:6]) for name, *cells in rows}
+    assert f"L2WS takes {theirs['L2WS, N = 1000']} iterations" in overview
+    assert f"from 10 instances, {theirs['learned, N = 10']} (first" in overview
+
+
 def test_the_overview_says_how_many_lie_between_the_certified_curves():
     said = float(re.search(r"lie at least ([\d.]+)% of", (ROOT / "docs" / "results.md").read_text())[1])
     pages = [path.read_text() for path in (ROOT / "docs" / "results").glob("*.md")]
