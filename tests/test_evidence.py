@@ -185,6 +185,29 @@ def test_every_count_has_a_norm_and_both_counts_or_says_which(page, table):
         assert "not kept" in before
 
 
+def test_the_technical_report_has_the_gain_of_scalar_schedules_from_the_rows():
+    """Steps that the schedule saves beside the best constant, in per cent, from the least to the most of all rows."""
+    text = (ROOT / "docs" / "technical-report.md").read_text(encoding="utf-8")
+    cells = {key: row for rows in ROWS["designs"]["results"].values() for key, row in rows.items()}
+
+    def find_gains(family, count, tolerance):
+        gains = []
+        for key, row in cells.items():
+            if key.startswith(family) and key.endswith("condensed, scalar schedule"):
+                constant = cells[key.replace("scalar schedule", "best constant")]
+                ours, theirs = (cell["mean"][count][tolerance] for cell in (row, constant))
+                gains.append(100 * (1 - ours / theirs))
+        assert len(gains) == 6
+        return f"{min(gains):.0f} to {max(gains):.0f}%".replace("-", "−")
+
+    first = [find_gains(family, "first", k) for k in (2, 4) for family in ("quadcopter", "battery")]
+    assert f"To 1e-3 it takes {first[0]} fewer steps on the quadcopter and {first[1]} on the battery" in text
+    assert f"to 1e-6 {first[2]} on the quadcopter and {first[3]} on the battery" in text
+    stays = [find_gains(family, "stays", k) for k in (2, 4) for family in ("quadcopter", "battery")]
+    assert f"the same, but {stays[0]} on the quadcopter to\n  1e-3" in text
+    assert stays[1:] == first[1:]
+
+
 def test_paths():
     document = {"a/60/0": {"rows": [{"m": "x", "k": 1}, {"m": "y", "k": 3}]}, "b/60/0": {"rows": []}}
     assert follow(document, ["a/*", "rows", {"m": "x"}, "k"]) == [1]
