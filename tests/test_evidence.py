@@ -173,6 +173,34 @@ COUNTED = {
         "growth": ("∞-norm", "until `solve` ends"),
     },
     "results.md": {"results": ("2-norm", "f − f", "in brackets from where it stays")},
+    "evidence.md": {
+        "wins": ("∞-norm", "until `solve` ends", "first touch is the end", "every 5 steps"),
+        "front_door": ("∞-norm", "until `solve` ends"),
+        "front_door_loose": ("∞-norm", "until `solve` ends"),
+        "real_loose": ("∞-norm", "until `solve` ends"),
+    },
+    "c.md": {"latency_exact": ("∞-norm",), "latency_problems": ("∞-norm",)},
+    "../README.md": {
+        "real": ("∞-norm", "until `solve` ends", "first touch is the end", "looks at residuals every 5"),
+        "latency": ("∞-norm",),
+    },
+}
+# Counts that stand in sentences and in tables without rows, with what their paragraph, or the one before, says.
+SAID = {
+    "../README.md": {"within one iteration of": ("f − f", "first below", "stays")},
+    "c.md": {"| without the finish | 1781": ("∞-norm", "until `solve` ends", "every 5 steps")},
+    "guide.md": {"1.5e-4 to 5.9e-3": ("2-norm",)},
+    "results.md": {"4, 11 and 79": ("1e-1, 1e-2 and 1e-3", "first touches of the mean of f − f", "not kept")},
+    "ten-minutes.md": {
+        "half of the unseen instances": ("∞-norm", "every 5 steps"),
+        "Of 50 test instances": ("∞-norm",),
+        "`95% at 50` and `max at 50`": ("2-norm", "first at most", "in brackets from where it stays"),
+    },
+    "../CHANGELOG.md": {
+        "8 15 20 25 36": ("2-norm", "first touches"),
+        "12 20 28 37 54 73": ("2-norm", "first touches"),
+        "4 6 7 10 14 19": ("f − f*", "first touches"),
+    },
 }
 
 
@@ -206,6 +234,17 @@ def test_the_technical_report_has_the_gain_of_scalar_schedules_from_the_rows():
     stays = [find_gains(family, "stays", k) for k in (2, 4) for family in ("quadcopter", "battery")]
     assert f"the same, but {stays[0]} on the quadcopter to\n  1e-3" in text
     assert stays[1:] == first[1:]
+
+
+@pytest.mark.parametrize(("page", "count"), [(page, count) for page, counts in SAID.items() for count in counts])
+def test_every_count_in_a_sentence_has_a_norm(page, count):
+    parts = re.split(r"\n\n|\n- ", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    (at,) = (k for k, part in enumerate(parts) if count in part)
+    near = parts[at]
+    if near.startswith("|"):
+        near = parts[at - 1] + near
+    near = re.sub(r"\s+", " ", near)
+    assert [words for words in SAID[page][count] if words not in near] == []
 
 
 def test_paths():
