@@ -122,6 +122,15 @@ def test_the_overview_of_logistic_regression_is_the_run_of_its_page():
         assert cells[6].split(" ")[0] in (of_page[6], ""), name
 
 
+def test_the_overview_compares_networks_as_the_page_of_the_filter_does():
+    overview = (ROOT / "docs" / "results.md").read_text()
+    page = (ROOT / "docs" / "results" / "kalman.md").read_text().split("\n\n")
+    _, rows = read_table(next(part for part in page if part.startswith("| method")).splitlines())
+    theirs = {name: " ".join(cells[:6]) for name, *cells in rows}
+    assert f"L2WS takes {theirs['L2WS, N = 1000']} iterations" in overview
+    assert f"from 10 instances, {theirs['learned, N = 10']} (first" in overview
+
+
 def test_the_overview_says_how_many_lie_between_the_certified_curves():
     said = float(re.search(r"lie at least ([\d.]+)% of", (ROOT / "docs" / "results.md").read_text())[1])
     pages = [path.read_text() for path in (ROOT / "docs" / "results").glob("*.md")]
@@ -164,6 +173,34 @@ COUNTED = {
         "growth": ("∞-norm", "until `solve` ends"),
     },
     "results.md": {"results": ("2-norm", "f − f", "in brackets from where it stays")},
+    "evidence.md": {
+        "wins": ("∞-norm", "until `solve` ends", "first touch is the end", "every 5 steps"),
+        "front_door": ("∞-norm", "until `solve` ends"),
+        "front_door_loose": ("∞-norm", "until `solve` ends"),
+        "real_loose": ("∞-norm", "until `solve` ends"),
+    },
+    "c.md": {"latency_exact": ("∞-norm",), "latency_problems": ("∞-norm",)},
+    "../README.md": {
+        "real": ("∞-norm", "until `solve` ends", "first touch is the end", "looks at residuals every 5"),
+        "latency": ("∞-norm",),
+    },
+}
+# Counts that stand in sentences and in tables without rows, with what their paragraph, or the one before, says.
+SAID = {
+    "../README.md": {"within one iteration of": ("f − f", "first below", "stays")},
+    "c.md": {"| without the finish | 1781": ("∞-norm", "until `solve` ends", "every 5 steps")},
+    "guide.md": {"1.5e-4 to 5.9e-3": ("2-norm",)},
+    "results.md": {"4, 11 and 79": ("1e-1, 1e-2 and 1e-3", "first touches of the mean of f − f", "not kept")},
+    "ten-minutes.md": {
+        "half of the unseen instances": ("∞-norm", "every 5 steps"),
+        "Of 50 test instances": ("∞-norm",),
+        "`95% at 50` and `max at 50`": ("2-norm", "first at most", "in brackets from where it stays"),
+    },
+    "../CHANGELOG.md": {
+        "8 15 20 25 36": ("2-norm", "first touches"),
+        "12 20 28 37 54 73": ("2-norm", "first touches"),
+        "4 6 7 10 14 19": ("f − f*", "first touches"),
+    },
 }
 
 
@@ -174,6 +211,40 @@ def test_every_count_has_a_norm_and_both_counts_or_says_which(page, table):
     assert [words for words in COUNTED[page][table] if words not in before] == []
     if "first" in COUNTED[page][table]:
         assert "not kept" in before
+
+
+def test_the_technical_report_has_the_gain_of_scalar_schedules_from_the_rows():
+    """Steps that the schedule saves beside the best constant, in per cent, from the least to the most of all rows."""
+    text = (ROOT / "docs" / "technical-report.md").read_text(encoding="utf-8")
+    cells = {key: row for rows in ROWS["designs"]["results"].values() for key, row in rows.items()}
+
+    def find_gains(family, count, tolerance):
+        gains = []
+        for key, row in cells.items():
+            if key.startswith(family) and key.endswith("condensed, scalar schedule"):
+                constant = cells[key.replace("scalar schedule", "best constant")]
+                ours, theirs = (cell["mean"][count][tolerance] for cell in (row, constant))
+                gains.append(100 * (1 - ours / theirs))
+        assert len(gains) == 6
+        return f"{min(gains):.0f} to {max(gains):.0f}%".replace("-", "−")
+
+    first = [find_gains(family, "first", k) for k in (2, 4) for family in ("quadcopter", "battery")]
+    assert f"To 1e-3 it takes {first[0]} fewer steps on the quadcopter and {first[1]} on the battery" in text
+    assert f"to 1e-6 {first[2]} on the quadcopter and {first[3]} on the battery" in text
+    stays = [find_gains(family, "stays", k) for k in (2, 4) for family in ("quadcopter", "battery")]
+    assert f"the same, but {stays[0]} on the quadcopter to\n  1e-3" in text
+    assert stays[1:] == first[1:]
+
+
+@pytest.mark.parametrize(("page", "count"), [(page, count) for page, counts in SAID.items() for count in counts])
+def test_every_count_in_a_sentence_has_a_norm(page, count):
+    parts = re.split(r"\n\n|\n- ", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    (at,) = (k for k, part in enumerate(parts) if count in part)
+    near = parts[at]
+    if near.startswith("|"):
+        near = parts[at - 1] + near
+    near = re.sub(r"\s+", " ", near)
+    assert [words for words in SAID[page][count] if words not in near] == []
 
 
 def test_paths():

@@ -23,7 +23,7 @@ from longstep.data.optima import require
 from longstep.data.tables import write_table
 from longstep.engine.forecast import forecast
 from longstep.errors import CertificateError
-from longstep.evaluation.evaluate import find_trained
+from longstep.evaluation.evaluate import _may_be_chance, find_trained
 from longstep.families import constrained, equilibration
 from longstep.families.convexity import check_convex
 from longstep.families.equilibration import ruiz
@@ -291,13 +291,13 @@ def test_without_trusted_optima_residuals_are_trained_on(monkeypatch):
 
 
 def test_independent_samples_are_never_left_out():
-    """1000 draws of which 40% are one hard value: without its repetitions it would hardly be seen."""
+    """2500 draws of which 40% are one hard value: without its repetitions it would hardly be seen."""
     rng = np.random.default_rng(0)
-    hard = rng.random(1000) < 0.4
-    samples = np.where(hard[:, None], 7.0, rng.normal(size=(1000, 2)))
+    hard = rng.random(2500) < 0.4
+    samples = np.where(hard[:, None], 7.0, rng.normal(size=(2500, 2)))
     family = ls.Quadratic(np.diag([1.0, 4.0]), parameter=ls.Affine(q=np.eye(2)))
     splits, notes = divide_samples(family, samples, None, True, 0)
-    assert sum(len(values) for values in splits.values()) == 1000
+    assert sum(len(values) for values in splits.values()) == 2500
     assert np.mean(splits["validation"][:, 0] == 7.0) == pytest.approx(0.4, abs=0.05)
     assert notes == []
     data = ls.Dataset.from_parameters(family, splits, iid=True, references=False)
@@ -322,6 +322,54 @@ def test_independent_samples_are_never_left_out():
     splits, notes = divide_samples(family, samples, None, None, 0)
     assert sum(len(values) for values in splits.values()) <= 1 + np.sum(~hard)
     assert "repeat others: left out" in notes[0]
+
+
+def check_draws(train, validation):
+    """The number of validation instances that are called trained, of what is said to be independent."""
+    splits = {"train": np.asarray(train, float), "validation": np.asarray(validation, float)}
+    family = ls.Quadratic(np.eye(1), parameter=ls.Affine(q=np.eye(1)))
+    data = ls.Dataset.from_parameters(family, splits, iid=True, references=False)
+    solver = ls.Solver(family)
+    solver.record = {"instance_hashes": data.train.instance_hashes()}
+    return len(find_trained(solver, data.validation))
+
+
+@pytest.mark.parametrize("repeated", [0, 1, 40])
+def test_copies_of_the_training_instances_are_told_although_some_repeat_themselves(repeated):
+    """400 of them and one twice were certified as 401 unseen instances."""
+    rng = np.random.default_rng(repeated)
+    train = rng.normal(size=(400, 1))
+    assert check_draws(train, np.vstack([train, train[:repeated]])) == 400 + repeated
+    # Half of them, and a value in two fifths of all rows of both.
+    train[rng.random(400) < 0.4] = 7.0
+    fresh = np.where(rng.random((400, 1)) < 0.4, 7.0, rng.normal(size=(400, 1)))
+    assert check_draws(train, np.vstack([train[:200], fresh, fresh[:repeated]])) > 200
+
+
+@pytest.mark.parametrize("trained", [10, 100, 400])
+def test_honest_draws_of_discrete_distributions_are_not_taken_for_copies(trained):
+    """Values from two to thousands, equally likely or not; the rule lets one of a thousand fail."""
+    draws = (
+        lambda rng, count: rng.integers(0, 2, count),
+        lambda rng, count: rng.integers(0, 50, count),
+        lambda rng, count: rng.integers(0, 3000, count),
+        lambda rng, count: rng.geometric(0.1, count),
+        lambda rng, count: rng.zipf(1.5, count),
+        lambda rng, count: rng.normal(size=count).round(1),
+        lambda rng, count: np.where(rng.random(count) < 0.4, 7.0, rng.normal(size=count)),
+    )
+    refused = 0
+    for seed in range(40):
+        for k, draw in enumerate(draws):
+            rng = np.random.default_rng([trained, seed, k])
+            train, validation = (draw(rng, count).astype(str).tolist() for count in (trained, 330))
+            found = len([value for value in validation if value in set(train)])
+            refused += found > 0 and not _may_be_chance(train, validation, found)
+    assert refused == 0
+    # As many copies are told, unless there are so few values that draws look like copies.
+    draw = draws[2]
+    train = draw(np.random.default_rng(0), max(trained, 20)).astype(str).tolist()
+    assert not _may_be_chance(train, 2 * train, 2 * len(train))
 
 
 @pytest.mark.slow

@@ -37,3 +37,7 @@ class CompilerError(RuntimeError):
 
 class NoCompilerError(CompilerError):
     """There is no C compiler."""
+
+
+class NoRoomError(CompilerError):
+    """There is no folder that C can be built in: disks are full, or cannot be written."""

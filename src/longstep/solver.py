@@ -415,7 +415,8 @@ class Solver:
     ) -> "CompiledSolver | Solver":
         """Make C of this solver, built with the machine's compiler and kept in the cache; see `longstep.export_c`.
 
-        For one instance at a time it is many times faster. Without a compiler: a warning, and this solver itself.
+        For one instance at a time it is many times faster. Without a compiler, or without room on disk: a
+        warning, and this solver itself.
         """
         return compile_solver(self, backend, precision, method)
 

@@ -1,6 +1,9 @@
 """Evaluation: every statistic by hand, streaming, and what is refused."""
 
+import errno
 import json
+import os
+import tempfile
 
 import numpy as np
 import pytest
@@ -105,6 +108,39 @@ def test_large_tables_live_in_a_file(data, family, monkeypatch):
     assert not isinstance(whole.values, np.memmap)
     np.testing.assert_allclose(filed.values, whole.values, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(filed.median, whole.median, rtol=1e-12, atol=1e-15)
+
+
+def test_a_full_disk_is_told_before_a_table_is_written_to_it(data, family, monkeypatch):
+    """A sparse file would take the table, and the first write that finds no room would end the process."""
+    monkeypatch.setattr(evaluation, "_IN_MEMORY", 100)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evaluation.os, "posix_fallocate", full, raising=False)
+    with pytest.raises(MemoryError, match=r"37 instances over 5 iterations.*No space left.*fewer iterations or fewer"):
+        ls.evaluate(ls.Solver(family), data.test, 5, timed=False)
+    monkeypatch.undo()
+    monkeypatch.setattr(evaluation, "_IN_MEMORY", 100)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such/folder"])
+    with pytest.raises(MemoryError, match="No usable temporary directory"):
+        ls.evaluate(ls.Solver(family), data.test, 5, timed=False)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="files cannot be reserved")
+def test_the_file_of_a_large_table_is_not_sparse(monkeypatch):
+    monkeypatch.setattr(evaluation, "_IN_MEMORY", 100)
+    taken = []
+    reserve = evaluation._reserve
+
+    def look(file, size):
+        reserve(file, size)
+        taken.append(512 * os.fstat(file).st_blocks)
+
+    monkeypatch.setattr(evaluation, "_reserve", look)
+    evaluation._allocate((100, 1000))
+    assert taken[0] >= 800_000
 
 
 def test_constrained_families_default_to_residuals():

@@ -3,9 +3,11 @@
 import dataclasses
 import errno
 import json
+import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 
@@ -16,7 +18,8 @@ from scipy.optimize import linprog
 
 import longstep as ls
 from longstep._util import storage
-from longstep.errors import CompilerError
+from longstep.errors import CompilerError, NoRoomError
+from longstep.evaluation.timing import time_in_c
 from longstep.export_c import CompiledSolver, build
 from longstep.export_c import code as longstep_code
 from longstep.export_c.kept import KeptSolver, find_kept, is_intact, keep
@@ -352,6 +355,50 @@ def test_a_full_disk_ends_nothing(monkeypatch, tmp_path):
         data = ls.Dataset.sample(family, lambda rng: rng.normal(size=1), {"train": 3}, progress=False)
     assert len(data.train) == 3
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def forget_folders(monkeypatch, tmp_path, *folders):
+    """Neither the cache nor a temporary folder can be written, but for these."""
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("LONGSTEP_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(storage, "_warned", True)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "file"), *map(str, folders)])
+
+
+def test_with_no_folder_to_build_in_the_solver_stays(monkeypatch, tmp_path):
+    """Evaluations, and so `learn`, go on without the times in C."""
+    forget_folders(monkeypatch, tmp_path)
+    family = ls.QP(np.eye(1), np.eye(1), q=[0.0], l=[0.0], u=[1.0], parameter=ls.Affine(q=np.eye(1)))
+    solver = ls.Solver(family)
+    with pytest.warns(
+        UserWarning, match=r"no room to build C \(No usable temporary.*set TMPDIR.*stays as it is, in JAX"
+    ):
+        assert solver.compile() is solver
+    with pytest.raises(NoRoomError):
+        CompiledSolver(solver, "double", "auto", cache=True)
+    assert time_in_c(solver, np.zeros((20, 1)), [1e-3], 100) is None
+
+
+@pytest.mark.parametrize("where", ["solver.so", "compiler"])
+def test_a_disk_that_fills_while_c_is_built_ends_nothing(monkeypatch, tmp_path, where):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    forget_folders(monkeypatch, tmp_path, folder)
+    full = os.strerror(errno.ENOSPC)
+    if where == "compiler":
+        (tmp_path / "cc").write_text(f"#!/bin/sh\ncase $1 in -*O2) echo 'cannot write: {full}' >&2; exit 1;; esac\n")
+        (tmp_path / "cc").chmod(0o755)
+        monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    else:
+
+        def refuse(*_):
+            raise OSError(errno.ENOSPC, full)
+
+        monkeypatch.setattr(storage.os, "replace", refuse)
+    solver = qp()[0]
+    with pytest.warns(UserWarning, match=f"no room to build C .{full}"):
+        assert solver.compile() is solver
 
 
 def bounded_program(seed):

@@ -1,7 +1,8 @@
 """How good a method is: its errors on the instances of a split, iteration by iteration."""
 
+import errno
 import functools
-import math
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from .._util import memory
 from .._util.hashing import content_hash
 from .._util.plain import Json, make_plain
 from .._util.progress import Bar
+from .._util.text import describe_bytes
 from .._util.versions import versions
 from ..data.dataset import Split
 from ..data.optima import Optima
@@ -35,6 +37,9 @@ TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 _IN_MEMORY = 256 * 2**20
 # Instances whose time is measured.
 _TIMED = 512
+# Coincidences with training that are as rare as this among so many random choices are no chance.
+_RARE = 1e-3
+_CHOICES = 10_000
 
 
 def _measure_suboptimality(history: History, optima: Optima | None) -> np.ndarray:
@@ -255,26 +260,34 @@ def find_trained(method: Method, split: Split) -> list[int]:
     that chance may have brought about prove nothing.
     """
     record = getattr(method, "record", None) or {}
-    known = set(record.get("instance_hashes", ()))
-    if not known:
+    trained = list(record.get("instance_hashes", ()))
+    if not trained:
         return []
+    known = set(trained)
     hashes = split.instance_hashes()
     found = [k for k, each in enumerate(hashes) if each in known]
-    if split.independent and len(found) <= _count_chance(len(known), hashes):
+    if found and split.independent and _may_be_chance(trained, hashes, len(found)):
         return []
     return found
 
 
-def _count_chance(trained: int, hashes: Sequence[str]) -> float:
-    """Return how many of independent draws may by chance be among the `trained` ones.
+def _may_be_chance(trained: Sequence[str], hashes: Sequence[str], found: int) -> bool:
+    """Tell whether so many instances of a split may be among those that were trained on by chance.
 
-    N draws without a repetition have, but for one case in twenty, a chance of coincidence below 6/N² for each pair:
-    below 6·trained/N with those that were trained on, and three above that are rarer still. More than half of either
-    are no chance.
+    If all were drawn alike, each choice of as many among all of them might as well have been the training instances.
+    So a value that repeats itself is expected in both, and copies are not: of honest draws one case in a thousand
+    fails, whatever their distribution. Of a dozen copies among a dozen nothing can be told.
     """
-    if len(set(hashes)) < len(hashes):
-        return math.inf
-    return min(3 + 6 * trained / len(hashes), min(trained, len(hashes)) / 2)
+    _, numbers, counts = np.unique([*trained, *hashes], return_inverse=True, return_counts=True)
+    rng = np.random.default_rng(0)
+    as_many = 0
+    for _ in range(_CHOICES):
+        chosen = rng.choice(len(numbers), len(trained), replace=False, shuffle=False)
+        values, inside = np.unique(numbers[chosen], return_counts=True)
+        as_many += int(np.sum(counts[values] - inside)) >= found
+        if 1 + as_many > _RARE * (1 + _CHOICES):
+            return True
+    return False
 
 
 def default_metric(split: Split) -> str:
@@ -312,6 +325,27 @@ def check_family(family: Family, split: Split) -> None:
 def _allocate(shape: tuple[int, int]) -> np.ndarray:
     if 8 * shape[0] * shape[1] <= _IN_MEMORY:
         return np.empty(shape)
-    with tempfile.TemporaryFile(prefix="longstep-") as file:
-        # The file has no name; it goes with the array.
-        return np.memmap(file, np.float64, "w+", shape=shape)
+    size = 8 * shape[0] * shape[1]
+    try:
+        with tempfile.TemporaryFile(prefix="longstep-") as file:
+            _reserve(file.fileno(), size)
+            # The file has no name; it goes with the array.
+            return np.memmap(file, np.float64, "w+", shape=shape)
+    except OSError as error:
+        raise MemoryError(
+            f"the errors of {shape[1]} instances over {shape[0] - 1} iterations need {describe_bytes(size)} of temporary "
+            f"disk ({error.strerror or error}). Take fewer iterations or fewer instances, make room, or set TMPDIR to "
+            "a folder with more"
+        ) from error
+
+
+def _reserve(file: int, size: int) -> None:
+    """Take the bytes of a file from its disk now: where they are missing later, a write to the map ends the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        # Some file systems cannot; there the map is as it was.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise

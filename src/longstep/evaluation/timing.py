@@ -22,8 +22,8 @@ _WARM = 2
 def time_in_c(solver: Solver, parameters: PyTree, tolerances: Iterable[float], most: int) -> dict[float, float] | None:
     """Return the mean seconds of one instance in C, by tolerance, with `most` steps at most.
 
-    None where there is no C of it: for want of a compiler or of code for the algorithm, where the family is large, or
-    where instances are too few to compile for.
+    None where there is no C of it: for want of a compiler, of room on disk or of code for the algorithm, where the
+    family is large, or where instances are too few to compile for.
     """
     family = solver.family
     count = family.count(parameters)

@@ -1,17 +1,20 @@
 """From C to a shared library: which compiler, with which options, kept by content."""
 
+import errno
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from .._util import storage
 from .._util.hashing import content_hash
-from ..errors import CompilerError, NoCompilerError
+from ..errors import CompilerError, NoCompilerError, NoRoomError
 from . import emit
 from .code import Code
 from .declarations import write_declarations
@@ -42,6 +45,8 @@ def find_compiler() -> list[str]:
 def run_compiler(arguments: list[str], folder: Path) -> None:
     """Run the compiler in a folder; what it says is in the error."""
     done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode and os.strerror(errno.ENOSPC) in done.stderr:
+        raise _refuse_room(os.strerror(errno.ENOSPC))
     if done.returncode:
         raise CompilerError(f"the compiler failed: {' '.join(arguments)}\n{done.stderr.strip()}")
 
@@ -68,13 +73,30 @@ def build_library(code: Code, cache: "str | Path | bool" = True) -> Path:
         kept = folder / f"{key[:32]}.so"
     if kept is not None and is_intact(kept):
         return kept
-    library = _compile(files, [*compiler, *options, "longstep.c", "-o", "solver.so", "-lm"])
-    declarations = write_declarations(header)
+    with _tell_of_room():
+        library = _compile(files, [*compiler, *options, "longstep.c", "-o", "solver.so", "-lm"])
+        declarations = write_declarations(header)
     if kept is not None and storage.keep(kept, lambda: _store(kept, library, declarations, values)):
         return kept
-    path = Path(tempfile.mkdtemp(prefix="longstep-")) / "solver.so"
-    _store(path, library, declarations, values)
+    with _tell_of_room():
+        path = Path(tempfile.mkdtemp(prefix="longstep-")) / "solver.so"
+        _store(path, library, declarations, values)
     return path
+
+
+@contextmanager
+def _tell_of_room() -> Iterator[None]:
+    """Turn what a disk refuses into an error of compiling: whoever can do without C goes on."""
+    try:
+        yield
+    except OSError as error:
+        raise _refuse_room(error.strerror or str(error)) from error
+
+
+def _refuse_room(reason: str) -> NoRoomError:
+    return NoRoomError(
+        f"there is no room to build C ({reason}). Make room, or set TMPDIR to a folder that can be written"
+    )
 
 
 def _compile(files: dict[str, str], command: list[str]) -> bytes:

@@ -18,7 +18,7 @@ from ..engine.history import History
 from ..engine.measure import Measure
 from ..engine.solution import INFEASIBLE, Solution, Status
 from ..engine.start import read_start
-from ..errors import NoCompilerError
+from ..errors import NoCompilerError, NoRoomError
 from ..families.point import Point
 from ..schedules.schedule import Schedule
 from ..streaming.sources import SourceLike
@@ -338,11 +338,11 @@ class CompiledSolver:
 
 
 def compile_solver(solver: SolverT, backend: str, precision: str, method: str) -> CompiledSolver | SolverT:
-    """Return a solver in C, as `Solver.compile` does; without a compiler the solver itself, with a warning."""
+    """Return a solver in C, as `Solver.compile` does; without a compiler or room on disk the solver itself."""
     if backend != "c":
         raise ValueError(f"the only backend is 'c', got {backend!r}")
     try:
         return CompiledSolver(solver, precision, method, cache=True)
-    except NoCompilerError as error:
+    except (NoCompilerError, NoRoomError) as error:
         warnings.warn(f"{error}. The solver stays as it is, in JAX", stacklevel=3)
         return solver

@@ -20,8 +20,9 @@ def show_costs(document: ReportDocument, colours: Mapping[str, str]) -> Markup |
     kept = costs[0]
     count = document.instances.get("test", len(kept.steps or ()))
     told = (
-        f"Steps until solve ends on {count} test instances that training never saw: the first test of the end that is "
-        f"met, with {limits_text([(cost.method, cost.most) for cost in costs])}. A change of the finish counts as the "
+        f"Steps until solve ends on {count} test instances that training never saw: the first test of the end, by "
+        "residuals and gap in the ∞-norm, that is met, with "
+        f"{limits_text([(cost.method, cost.most) for cost in costs])}. A change of the finish counts as the "
         f"steps that cost as much. {describe_times([(cost.method, cost.compiled) for cost in costs])}"
     )
     parts: list[Markup] = [tag("h2", "Before and now"), tag("p", told, class_="more")]

@@ -37,6 +37,7 @@ def cost_table(costs: Costs) -> Table:
         rows.append((cost.eps, cost.name, middle, late, int(cost.steps.max()), cost.unsolved, cost.seconds))
     note = (
         f"Of {kept.steps.size} test instances, {limits_text([(cost.name, cost.most) for cost in costs.rows])};\n"
+        "by residuals and gap in the ∞-norm;\n"
         "a change of the finish counts as the steps that cost as much.\n"
         f"{describe_times([(cost.name, cost.compiled) for cost in costs.rows])}"
     )

@@ -1,5 +1,7 @@
 """The experiments' families: their optima are those of the problems as stated, their samplers draw what they say."""
 
+import itertools
+import math
 import sys
 import types
 
@@ -84,6 +86,26 @@ def test_deblurring_optimum():
         fit = 0.5 * cp.sum_squares(problem.B @ w - b) + 1e-4 * cp.sum(w)
         assert value + b @ b / 2 == pytest.approx(direct(cp.Minimize(fit), [w >= 0, w <= 1]), abs=1e-8)
         assert np.all((x > -1e-6) & (x < 1 + 1e-6))
+
+
+def test_no_constant_of_a_grid_is_as_good_as_the_searched_one_at_every_tolerance():
+    """The search weighs all tolerances: one alone may be met sooner by another, but not all of them."""
+    problem = deblurring.Deblurring(strokes(60, 9))
+    sizes = {"train": 10, "test": 50}
+    data = ls.Dataset.sample(problem.family, problem.sample, sizes, cache=False, references=False, progress=False)
+    options = {"horizon": 10, "iterations": 1, "starts": 1, "metric": False, "cache": False, "progress": False}
+    searched = ls.train(problem.family, data, loss=deblurring.LOSS, **options).constant
+
+    def count_steps(solver):
+        found = ls.evaluate(solver, data.test, 400, timed=False)
+        firsts = (found.reached(tolerance)[0] for tolerance in (1e-1, 1e-2, 1e-3, 1e-4))
+        return np.array([math.inf if first is None else first for first in firsts])
+
+    ours = count_steps(ls.Solver(problem.family, searched))
+    assert np.isfinite(ours).all()
+    for rho, alpha in itertools.product((0.3, 1, 1.5, 2, 3, 4, 6, 10), (1.2, 1.4, 1.6)):
+        theirs = count_steps(ls.Solver(problem.family, rho_ineq=rho, alpha=alpha, ladder=False))
+        assert (theirs > ours).any(), (rho, alpha, theirs, ours)
 
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])
