@@ -34,8 +34,10 @@ MOST_STEPS = 20_000
 _USUAL_STEPS = 4_000
 # The steps after which most instances are done.
 _SOON = 500
-# Where the kept solver ends with all instances, others are given so many times the steps of its slowest one.
+# Where the kept solver ends with all instances, others are given so many times the steps of its slowest one, up to what
+# the package is given, or else so many times.
 _PATIENCE = 10
+_LEAST_PATIENCE = 2
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     usual = limit
     if all(row.done.all() for row in rows):
         slowest = max(int(row.steps.max()) for row in rows)
-        most = min(limit, max(_PATIENCE * slowest, _SOON))
+        most = min(limit, max(min(_PATIENCE * slowest, _USUAL_STEPS), _LEAST_PATIENCE * slowest, _SOON))
         usual = min(limit, max(slowest, _USUAL_STEPS))
         rows = [replace(row, most=most) for row in rows]
     times = time_in_c(kept, parameters, tolerances, usual)

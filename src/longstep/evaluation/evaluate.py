@@ -333,9 +333,9 @@ def _allocate(shape: tuple[int, int]) -> np.ndarray:
             return np.memmap(file, np.float64, "w+", shape=shape)
     except OSError as error:
         raise MemoryError(
-            f"the errors of {shape[1]} instances over {shape[0] - 1} iterations need {describe_bytes(size)} of temporary "
-            f"disk ({error.strerror or error}). Take fewer iterations or fewer instances, make room, or set TMPDIR to "
-            "a folder with more"
+            f"the errors of {shape[1]} instances over {shape[0] - 1} iterations need {describe_bytes(size)} of "
+            f"temporary disk ({error.strerror or error}). Take fewer iterations or fewer instances, make room, or set "
+            "TMPDIR to a folder with more"
         ) from error
 
 
