@@ -1,5 +1,6 @@
 """One call from a problem and samples of its parameters to a learned solver, a table and a certificate."""
 
+import functools
 import inspect
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,9 @@ from .training.settings import choose_recipe
 from .training.train import train
 
 _CLAIMS = 5
+# The relative errors that optima may have from which distances are measured, and those that tell sizes alone.
+_ACCURATE = 1e-6
+_ROUGH = 1e-3
 # Up to so many unknowns it is known how long learning takes: that of the families of `make front-door`.
 _KNOWN = 400
 # Instances that tell when a finish by Newton's method pays.
@@ -330,12 +334,14 @@ def _find_references(family: Family, parameters: dict, notes: list[str], **optio
     """Return the splits with the optima that are needed, and the loss to train with, where that is not the default.
 
     Residuals tell all of a constrained problem; of the others only the optimum does. Residuals alone may fall while the
-    point stays away: optima are wanted in training all the same, but need not be the most accurate ones.
+    point stays away: optima are wanted in training all the same, but need not be the most accurate ones. Rough ones
+    still tell the sizes of rows and multipliers.
     """
     if not family.m:
         return Dataset.from_parameters(family, parameters, **options), None
+    made = functools.partial(Dataset.from_parameters, family, parameters, **options)
     try:
-        return Dataset.from_parameters(family, parameters, references=["train"], accuracy=1e-6, **options), "both"
+        return made(references=["train"], accuracy=_ACCURATE), "both"
     except NoOptimumError as error:
         status = np.asarray(Solver(family).solve_batch(parameters["train"]).status)
         feasible = np.flatnonzero(~np.isin(status, INFEASIBLE))
@@ -348,7 +354,10 @@ def _find_references(family: Family, parameters: dict, notes: list[str], **optio
     except InaccurateReferenceError as error:
         # What it advises is for those who ask for optima themselves.
         notes.append(f"Trained by residuals alone: {str(error).split('. ')[0]}.")
-        return Dataset.from_parameters(family, parameters, references=False, **options), "metric"
+    try:
+        return made(references=["train"], accuracy=_ROUGH), "metric"
+    except InaccurateReferenceError:
+        return made(references=False), "metric"
 
 
 def _find_family(problem: Any, form: Any, dtype: Any, equilibrate: bool) -> tuple[Model | None, Family]:

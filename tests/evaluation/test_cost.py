@@ -44,6 +44,19 @@ def both(name, iterations, done=True):
             r"To 1e-6 it takes 15 steps in the median and 20 at most; the next best, the osqp package, 65 ",
         ),
         ("learned", ([10, 20], [True, False]), ([40, 90], True), r"Use the osqp package: it solves 2 instances"),
+        (
+            "learned",
+            ([10, 20, 30], [True, True, False]),
+            ([40, 90, 40], [False, True, True]),
+            r"Use the osqp package where the learned solver ends at its limit: it solves 2 instances that this does "
+            r"not, and this 2 that it does not",
+        ),
+        (
+            "learned",
+            ([20, 20_000, 20_000], [True, False, False]),
+            ([40, 20_000, 20_000], [True, False, False]),
+            r"Use none of these as they are: 2 of 3 instances are not solved to 1e-3 within 20,000 steps.*units",
+        ),
         ("learned", ([50, 99], True), ([40, 90], True), r"Use the osqp package, which takes no more steps here"),
         ("best constant with ladder", ([10, 20], True), ([40, 90], True), r"no learned schedule is better"),
     ],

@@ -199,6 +199,11 @@ class Algorithm(eqx.Module, Generic[FamilyT, InstanceT, StateT]):
     def coordinates(self, family: FamilyT, instance: InstanceT, state: StateT) -> Float[Array, "k *N"]:
         """Return the state in the coordinates in which training measures distances: the same for every θ."""
 
+    def find_split(self, state: StateT) -> tuple[Float[Array, "i *N"], Float[Array, "i *N"]] | None:
+        """Return the values of the rows and their multipliers, which penalties relate, one entry for each of the
+        metric; None where a state has no such rows."""
+        return None
+
     def log_metric(self, residuals: Residuals, optimum: Float[Array, "*N"] | None) -> Float[Array, "*N"]:
         """Return the logarithm of the (squared) error that is evaluated, kept from −∞ at rounding, for training.
 

@@ -243,6 +243,10 @@ class Condensed(Splitting[EliminatedQP, EliminatedInstance, CondensedState]):
         return jnp.concatenate([state.v, state.z, state.y])
 
     @override
+    def find_split(self, state):
+        return state.z, state.y
+
+    @override
     def extract(self, family, instance, state):
         return extract_qp(family, instance, self.lift_state(family, instance, state))
 

@@ -244,14 +244,11 @@ class Costs:
         packages = [name for name in self.names if name.endswith("package")]
         mine = self.of(kept)
         for package in packages:
-            theirs = self.of(package)
-            unsolved = sum(int((~a.done & b.done).sum()) for a, b in zip(mine, theirs, strict=True))
-            if unsolved:
-                return f"Use the {package}: it solves {unsolved} instances that this does not."
-            if all(a.level >= b.level for a, b in zip(mine, theirs, strict=True)):
-                return f"Use the {package}, which takes no more steps here, or the learned solver if C code is wanted."
-            if mine[-1].level > theirs[-1].level:
-                return _divide_advice(mine, theirs, kept, package)
+            against = _weigh_package(mine, self.of(package), kept, package)
+            if against is not None:
+                return against
+        if 2 * mine[0].unsolved > mine[0].done.size:
+            return _describe_failure(mine[0])
         advice = "Use the learned solver"
         if kept != "learned":
             advice = f"Use the solver that is kept, the {kept}: no learned schedule is better"
@@ -294,6 +291,23 @@ class Costs:
         return [cost.to_json() for cost in self.rows]
 
 
+def _weigh_package(mine: Sequence[Cost], theirs: Sequence[Cost], kept: str, package: str) -> str | None:
+    """Return the advice where a package solves what is kept does not, or in fewer steps; None elsewhere."""
+    only_theirs = _count_ahead(theirs, mine)
+    only_mine = _count_ahead(mine, theirs)
+    advice = None
+    if only_theirs and only_mine:
+        advice = f"Use the {package} where the {_name_kept(kept)} ends at its limit: it solves {only_theirs} instances "
+        advice += f"that this does not, and this {only_mine} that it does not."
+    elif only_theirs:
+        advice = f"Use the {package}: it solves {only_theirs} instances that this does not."
+    elif all(a.level >= b.level for a, b in zip(mine, theirs, strict=True)) and theirs[0].done.any():
+        advice = f"Use the {package}, which takes no more steps here, or the learned solver if C code is wanted."
+    elif mine[-1].level > theirs[-1].level:
+        advice = _divide_advice(mine, theirs, kept, package)
+    return advice
+
+
 def _divide_advice(mine: Sequence[Cost], theirs: Sequence[Cost], kept: str, package: str) -> str:
     """Return the advice where a package takes fewer steps to the last tolerance, and more to another."""
     loose = next(k for k, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a.level < b.level)
@@ -301,10 +315,28 @@ def _divide_advice(mine: Sequence[Cost], theirs: Sequence[Cost], kept: str, pack
         f"to {tolerance_text(mine[k].eps)}: {_describe_steps(ahead[k])}, against {_describe_steps(behind[k])}"
         for k, ahead, behind in ((loose, mine, theirs), (-1, theirs, mine))
     ]
-    name = "learned solver"
-    if kept != "learned":
-        name = f"solver that is kept, the {kept},"
-    return f"Use the {name} {each[0]}. Use the {package} {each[1]}."
+    return f"Use the {_name_kept(kept)} {each[0]}. Use the {package} {each[1]}."
+
+
+def _name_kept(kept: str) -> str:
+    """Return the solver that is kept in words."""
+    if kept == "learned":
+        return "learned solver"
+    return f"solver that is kept, the {kept},"
+
+
+def _count_ahead(some: Sequence[Cost], others: Sequence[Cost]) -> int:
+    """Return how many instances one method solves that another does not, at all tolerances together."""
+    return sum(int((a.done & ~b.done).sum()) for a, b in zip(some, others, strict=True))
+
+
+def _describe_failure(cost: Cost) -> str:
+    """Return what is to be done where most instances stay unsolved at the loosest tolerance."""
+    return (
+        f"Use none of these as they are: {cost.unsolved} of {cost.done.size} instances are not solved to "
+        f"{tolerance_text(cost.eps)} within {count_text(cost.most)} steps. Numbers of very different sizes are the "
+        "usual reason: choose units in which solutions and prices are of about one size, kilowatts for watts."
+    )
 
 
 def _describe_steps(cost: Cost) -> str:

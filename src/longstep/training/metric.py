@@ -21,6 +21,7 @@ from .learner import Learner, ReportLoss
 from .losses import Errors, Loss, Task, average_logs
 from .optimize import Minimum
 from .program import Packed, select_task, separate_vectors, take_columns
+from .rows import guess_metric
 from .settings import LearnedPart, Values
 from .unknowns import Part, Unknowns
 
@@ -30,7 +31,8 @@ def learn_metric(learner: Learner, constant: LearnedPart, report: ReportLoss) ->
     on instances that it did not see.
 
     Rows that were never active in training drift to small penalties and are slow where they bind: so r is held near
-    one by the weight of mean((log r)²), which is chosen by cross-validation on the training instances.
+    where it begins, at ones or at what the optima say, by the weight of mean((log r)²), which is chosen by
+    cross-validation on the training instances.
     """
     declared = learner.declared
     assert declared is not None
@@ -58,6 +60,7 @@ def _learn_on_all(
     fit = _Fit(learner, constant, declared, columns)
     whole = np.ones(fit.size, bool)
     before = fit.level(fit.start, whole)
+    fit.choose_start(before, whole)
     usual, lighter, heavier = recipe.metric_weights
     weight = usual
     first = fit.start
@@ -134,6 +137,35 @@ class _Fit:
         self.unknowns = Unknowns([*parts, Part(declared.name, declared.entries, declared.steady)], base)
         self.start = self.unknowns.start(base)
         self.entries = int(declared.entries.max(initial=-1)) + 1
+        # Logarithms of the metric that it is held near.
+        self.centre = self.start[self.start.size - self.entries :]
+
+    def choose_start(self, before: float, counted: np.ndarray) -> None:
+        """Begin, and stay near, where rows are in like units at the optima of training, if errors fall lower there."""
+        learner = self.learner
+        if learner.optimum is None or not self.unknowns.parts[:-1]:
+            return
+        split = learner.task.algorithm.find_split(learner.usual.start(learner.optimum))
+        if split is None:
+            return
+        ratios = guess_metric(*split, self.recipe)
+        if ratios is None:
+            return
+        penalties = [h.name for h in learner.hyperparameters if h.role == "penalty" and h.name in learner.learned]
+        lowest = before
+        for power in self.recipe.metric_powers:
+            metric = ratios**power
+            usual = float(np.exp(np.mean(np.log(metric))))
+            for multiple in self.recipe.metric_multiples:
+                base = dict(self.unknowns.base)
+                base |= {name: np.full(1, multiple * usual) for name in penalties}
+                base[self.declared.name] = metric / usual
+                start = self.unknowns.start(base)
+                level = self.level(start, counted)
+                if level < lowest:
+                    lowest = level
+                    self.start = start
+                    self.centre = start[start.size - self.entries :]
 
     def minimise(
         self, weight: float, counted: np.ndarray, x: np.ndarray, iterations: int, report: ReportLoss
@@ -144,8 +176,8 @@ class _Fit:
             theta, slope = self.unknowns.theta(nu)
             (value, _), gradient = self._evaluate(theta, counted)
             pulled = self.unknowns.pull({n: np.asarray(g, np.float64) for n, g in gradient.items()}, slope)
-            logs = nu[-self.entries :]
-            pulled[-self.entries :] += 2 * weight * logs / self.entries
+            logs = nu[nu.size - self.entries :] - self.centre
+            pulled[nu.size - self.entries :] += 2 * weight * logs / self.entries
             return float(value) + weight * float(np.mean(logs**2)), pulled
 
         return self.learner.minimise(objective, x, self.unknowns.reach(x), iterations, report)

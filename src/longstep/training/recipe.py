@@ -140,7 +140,7 @@ class Recipe:
     finish_share: Share = 0.9
     # Proximal terms that are tried where P is singular, as parts of its largest eigenvalue, the usual one first; of
     # those with which as many instances are exact another is taken where it costs less than this part.
-    finish_proximal: tuple[PositiveNumber, ...] = (1e-4, 1e-5, 1e-3, 1e-2, 1e-1)
+    finish_proximal: tuple[PositiveNumber, ...] = (1e-4, 1e-5, 1e-3, 1e-2, 1e-1, 1.0)
     finish_gain: Share = 0.8
     # What costs so many times the least on some instances is not tried on more.
     finish_likely: PositiveNumber = 2.0
@@ -161,6 +161,14 @@ class Recipe:
     # Where it is better than no metric the lighter is tried too, else the heavier. The iterations on all of them begin
     # between what the halves found.
     metric_weights: tuple[Amount, Amount, Amount] = (0.3, 0.1, 1.0)
+    # It begins at ones, or where rows and multipliers are in like units at the optima of training: at powers of what
+    # these say, times each of these, if errors fall lower from there. Where a row has no value or no multiplier, the
+    # product of both is taken to be this part of the usual one; below that part of the largest all is noise of the
+    # references.
+    metric_powers: tuple[PositiveNumber, ...] = (0.5, 0.7)
+    metric_multiples: tuple[PositiveNumber, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
+    metric_weak: PositiveNumber = 0.3
+    metric_noise: PositiveNumber = 1e-8
     metric_few: Count = 60
     metric_trial: Count = 20
     metric_lasting: Count = 200
