@@ -25,17 +25,8 @@ from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
 from .errors import InaccurateReferenceError, NoOptimumError
 from .evaluation import scheduled
-from .evaluation.cost import (
-    MOST_STEPS,
-    TRIED,
-    Cost,
-    Costs,
-    choose_solver,
-    choose_tries,
-    compare_costs,
-    foresee_try,
-    solver_cost,
-)
+from .evaluation.choice import TRIED, choose_solver, choose_tries, foresee_try
+from .evaluation.cost import MOST_STEPS, Cost, Costs, compare_costs, solver_cost
 from .evaluation.evaluate import Evaluation, evaluate
 from .evaluation.package_errors import measure_package
 from .families.base import Family

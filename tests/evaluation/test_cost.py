@@ -10,15 +10,8 @@ import pytest
 
 import longstep as ls
 from longstep.evaluation import cost as evaluation
-from longstep.evaluation.cost import (
-    Cost,
-    Costs,
-    choose_solver,
-    choose_tries,
-    compare_costs,
-    package_cost,
-    solver_cost,
-)
+from longstep.evaluation.choice import choose_solver, choose_tries
+from longstep.evaluation.cost import Cost, Costs, compare_costs, package_cost, solver_cost
 from longstep.evaluation.timing import time_in_c
 from longstep.export_c import CompiledSolver
 
@@ -110,7 +103,7 @@ def test_what_is_given_by_name_is_counted_in_any_shape(monkeypatch):
     family = model.family
     assert family.count(named) == 7
     np.testing.assert_array_equal(family.select(named, np.array([4, 1])), model.stack(named)[[4, 1]])
-    monkeypatch.setattr(evaluation, "_SOON", 5)
+    monkeypatch.setattr(evaluation, "SOON", 5)
     solver = ls.Solver(family, finish=False)
     found = solver_cost("", solver, named, 1e-6)
     assert found.unsolved == 0
@@ -273,5 +266,5 @@ def test_a_candidate_that_is_slow_at_one_tolerance_may_be_kept(monkeypatch):
         count = solvers[solver][eps]
         return Cost(name, eps, np.array([min(count, most)]), np.array([count <= most]), 1.0, most)
 
-    monkeypatch.setattr("longstep.evaluation.cost.solver_cost", measure)
+    monkeypatch.setattr("longstep.evaluation.choice.solver_cost", measure)
     assert choose_solver(list(solvers), None) == 1

@@ -1,10 +1,9 @@
 """What a user pays: steps until `solve` ends at a tolerance, at the median and for the slow, and who is never done."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import PyTree
@@ -24,16 +23,12 @@ from .timing import time_in_c
 TOLERANCES = (1e-3, 1e-6)
 # First-order steps on large problems are for these.
 _SPARSE_TOLERANCES = (1e-3, 1e-4)
-# For these it is known when the finish is first tried: solve's own among them.
-TRIED = (1e-3, 1e-4, 1e-6)
-# Solvers look at residuals every so many steps.
-_CHECKED = 5
 # The steps that are given where nothing tells how many are needed.
 MOST_STEPS = 20_000
 # What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
 _USUAL_STEPS = 4_000
 # The steps after which most instances are done.
-_SOON = 500
+SOON = 500
 # Where the kept solver ends with all instances, others are given so many times the steps of its slowest one, up to what
 # the package is given, or else so many times.
 _PATIENCE = 10
@@ -93,16 +88,16 @@ def solver_cost(
     name: str, solver: Solver, parameters: PyTree, eps: float, *, most: int = MOST_STEPS, timed: bool = False
 ) -> Cost:
     """Return what a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
-    first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
+    first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(SOON, most))
     if timed and not solver.family.sparse:
-        first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(_SOON, most))
+        first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(SOON, most))
     status = np.array(first.status)
     steps = _count_steps(solver, first)
     seconds = first.time
     # A batch takes as long as its slowest instance: those go on by themselves, from the start. Some of them twice: to
     # compile another shape takes longer than that. Sparse families have no batches of several.
     left = np.flatnonzero(status == Status.ITERATION_LIMIT)
-    if left.size and most > _SOON:
+    if left.size and most > SOON:
         again = left if solver.family.sparse else np.resize(left, widen(left.size, status.size))
         some = solver.family.select(parameters, again)
         rest = solver.solve_batch(some, eps_abs=eps, eps_rel=eps, max_iter=most)
@@ -142,7 +137,7 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     usual = limit
     if all(row.done.all() for row in rows):
         slowest = max(int(row.steps.max()) for row in rows)
-        most = min(limit, max(min(_PATIENCE * slowest, _USUAL_STEPS), _LEAST_PATIENCE * slowest, _SOON))
+        most = min(limit, max(min(_PATIENCE * slowest, _USUAL_STEPS), _LEAST_PATIENCE * slowest, SOON))
         usual = min(limit, max(slowest, _USUAL_STEPS))
         rows = [replace(row, most=most) for row in rows]
     times = time_in_c(kept, parameters, tolerances, usual)
@@ -345,87 +340,3 @@ def _describe_steps(cost: Cost) -> str:
     if not cost.done.all():
         slowest = f"more than {count_text(cost.most)}"
     return f"{count_text(float(np.median(cost.steps)))} steps in the median and {slowest} at most"
-
-
-def choose_solver(candidates: Sequence[Solver], parameters: PyTree) -> int:
-    """Return the number of the candidate to keep.
-
-    None is kept that leaves an instance unsolved which another candidate solves; of the others the one with the least
-    mean level, and of equals the first.
-    """
-    if len(candidates) == 1:
-        return 0
-    family = candidates[0].family
-    tolerances = list_tolerances(family)
-    most = {eps: limit_steps(family) for eps in tolerances}
-    costs: dict[int, list[Cost]] = {}
-    for number, solver in enumerate(candidates):
-        found: list[Cost] = []
-        for eps in tolerances:
-            found.append(solver_cost("", solver, parameters, eps, most=most[eps]))
-            if most[eps] < limit_steps(family) and found[-1].unsolved:
-                # Another has solved all of them in half the time.
-                break
-        else:
-            costs[number] = found
-            most = {cost.eps: _wait_at_most(cost, most[cost.eps]) for cost in found}
-    solved = [np.logical_or.reduce([cost.done for cost in column]) for column in zip(*costs.values(), strict=True)]
-    good = [i for i, found in costs.items() if all((c.done >= s).all() for c, s in zip(found, solved, strict=True))]
-    # Where each fails somewhere, the one that leaves the fewest.
-    least = min(sum(cost.unsolved for cost in found) for found in costs.values())
-    good = good or [i for i, found in costs.items() if sum(cost.unsolved for cost in found) == least]
-    return min(good, key=lambda i: float(np.mean([cost.level for cost in costs[i]])))
-
-
-def foresee_try(steps: np.ndarray, extra: np.ndarray, first: int, last: int) -> int:
-    """Return after how many steps, up to `last`, the finish is best first tried, where instances take `steps`
-    without it and the finish costs `extra` steps: at once, after `first`, or when it is looked at who is done."""
-    marks = [first, *range(_CHECKED * (first // _CHECKED + 1), last + 1, _CHECKED)]
-    return min(marks, key=lambda mark: measure_level(np.where(steps <= mark, steps, mark + extra)))
-
-
-class Tries(NamedTuple):
-    """When the finish is first tried: after `tight` steps, and to tolerances of `eps` and looser after `loose`."""
-
-    tight: int
-    loose: int
-    eps: float
-
-
-def choose_tries(marks: Sequence[int], measure: Callable[[int, float, int], Cost]) -> Tries:
-    """Return after which of these numbers of steps the finish is first tried, so that the solves to all tolerances that
-    are looked at cost least together.
-
-    `measure` returns what it costs to try after `mark` steps to a tolerance, with at most `most` steps. Between
-    loose tolerances and tight ones lies the middle of two that were looked at; where all are alike, that is ∞.
-    """
-    costs: list[dict[int, Cost]] = []
-    for eps in TRIED:
-        found: dict[int, Cost] = {}
-        most = MOST_STEPS
-        for steps in marks:
-            found[steps] = measure(steps, eps, most)
-            most = _wait_at_most(found[steps], most)
-        costs.append(found)
-
-    def judge(plan: tuple[int, int, int]) -> tuple[int, float]:
-        """Return the instances that are left and the level of what a plan costs."""
-        tight, loose, count = plan
-        used = [found[loose] if k < count else found[tight] for k, found in enumerate(costs)]
-        return sum(cost.unsolved for cost in used), sum(cost.level for cost in used)
-
-    # Of equals the first: one number for all tolerances before two, and few steps before many.
-    plans = [(steps, steps, 0) for steps in marks]
-    pairs = [(tight, loose) for tight in marks for loose in marks if tight != loose]
-    plans += [(tight, loose, count) for count in range(1, len(TRIED)) for tight, loose in pairs]
-    tight, loose, count = min(plans, key=judge)
-    if count == 0:
-        return Tries(tight, loose, np.inf)
-    return Tries(tight, loose, float(np.sqrt(TRIED[count - 1] * TRIED[count])))
-
-
-def _wait_at_most(cost: Cost, most: int) -> int:
-    """Return for how many steps another candidate is worth waiting: twice as many as this one took."""
-    if not cost.done.all():
-        return most
-    return min(most, 2 * max(int(cost.steps.max()), _SOON))
