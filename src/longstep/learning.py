@@ -269,15 +269,17 @@ def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple
     if early is None:
         return trained, False
     all_exact = False
-    some = parameters
+    some = family.vectors(parameters)
+    count = family.count(some)
+    few = count
     if not finishes_by_sets(family):
-        # Newton's tries take long: a few instances tell, as many at a time as there are others.
-        count = family.count(family.vectors(parameters))
-        some = family.select(family.vectors(parameters), spread_out(count, min(count, _FEW), count))
+        # Newton's tries take long: a few instances tell, in batches of the shape that is compiled for all.
+        few = min(count, _FEW)
+        some = family.select(some, spread_out(count, few, count))
 
     def measure(steps: int, eps: float, most: int) -> Cost:
         learned.finish = steps
-        return solver_cost("", learned, some, eps, most=most)
+        return solver_cost("", learned, some, eps, most=most).take_first(few)
 
     if finishes_by_sets(family):
         found = try_first(learned, parameters)

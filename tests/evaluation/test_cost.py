@@ -59,6 +59,11 @@ def test_the_verdict(kept, ours, theirs, words):
     assert re.search(words, costs.verdict), costs.verdict
 
 
+def test_what_a_batch_is_filled_up_with_does_not_count():
+    few = cost("kept", [10, 20, 900, 900, 900], [True, True, False, False, False]).take_first(2)
+    assert (few.unsolved, np.median(few.steps), few.level) == (0, 15, cost("kept", [10, 20]).level)
+
+
 def test_tolerances_that_nobody_reached_are_told():
     costs = Costs((*both("learned", [10, 20], [True, False]), *both("defaults", [10, 20], [True, False])))
     assert len(costs.unreached) == 2

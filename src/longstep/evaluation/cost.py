@@ -62,6 +62,10 @@ class Cost:
         """One number: the mean logarithm of the median, the mean, the 95% quantile and the worst count."""
         return measure_level(np.where(self.done, np.maximum(self.steps, 1), 10 * MOST_STEPS))
 
+    def take_first(self, count: int) -> "Cost":
+        """Return the cost of the first instances, without those that a batch is filled up with."""
+        return replace(self, steps=self.steps[:count], done=self.done[:count])
+
     def to_json(self) -> dict[str, Json]:
         """Return the cost as plain data."""
         return {
