@@ -187,9 +187,9 @@ def run_kalman(quick):
 def run_deblurring(quick):
     report = report_of("deblurring", quick)
     report.add(scheduled.vanilla(report.family), "OSQP's defaults")
-    training, mine = report.learn(10, block=deblurring.BLOCKS, horizon=30, loss=deblurring.LOSS)
+    training, mine = report.learn(10, block=deblurring.BLOCKS, horizon=30, loss="metric")
     report.against(training, mine)
-    report.learn(10, label="learned, 50 steps", block=deblurring.BLOCKS, loss=deblurring.LOSS)
+    report.learn(10, label="learned, 50 steps", block=deblurring.BLOCKS, loss="metric")
     report.learn(10, label="learned in blocks of ten")
     package = report.package(packages.osqp_package, 5)
     report.show("deblurring", comparison(package, report.tolerances, at=50))

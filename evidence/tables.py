@@ -370,6 +370,13 @@ def make_networks(result: Mapping[str, Any], job: str) -> Cells:
     return [["family", *head], *([name, *row] for name, table in tables.items() for row in table[1:])]
 
 
+def make_ablation(result: Mapping[str, Any], job: str) -> Cells:
+    """Return what every rule is worth, with few and with many training instances."""
+    tables = {name: make_printed(table, job) for name, table in result["tables"].items()}
+    head = next(iter(tables.values()))[0]
+    return [["trained on", *head], *([name, *row] for name, table in tables.items() for row in table[1:])]
+
+
 def _write_value(value: Any) -> str:
     """Return a raw value of a table: counts as they are, a pair as (first, from where it stays), others to 3 digits."""
     if isinstance(value, list):
@@ -464,7 +471,7 @@ TABLES = {
     "networks": Table(("networks",), make_networks),
     "wins": Table(("real", "front_door", "latency", "latency_problems", "growth"), make_wins),
     "results": Table(tuple(EXPERIMENTS), make_experiment),
-    "ablation": Table(("ablation",)),
+    "ablation": Table(("ablation",), make_ablation),
     "fuzz": Table(("fuzz",)),
 }
 

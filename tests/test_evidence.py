@@ -167,7 +167,7 @@ COUNTED = {
         "networks": ("∞-norm", "suboptimality", "first"),
     },
     "development.md": {
-        "ablation": ("2-norm", "suboptimality", "first"),
+        "ablation": ("2-norm", "suboptimality", "is first at most", "it stays"),
         "designs": ("2-norm", "∞-norm", "is first at", "stays there"),
         "starts": ("Counts as above", "∞-norm", "first and from where", "stay"),
         "growth": ("∞-norm", "until `solve` ends"),

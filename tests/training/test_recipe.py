@@ -37,10 +37,10 @@ def other(recipe, name):
 
 
 def test_the_recipe_is_recorded_and_read_back():
-    recipe = Recipe(near=3, scanned=[0.5, 2], stress=0)
+    recipe = Recipe(near=3, scales=[0.5, 2], stress=0)
     record = json.loads(json.dumps(ls.train(FAMILY, PARAMETERS, recipe=recipe, cache=False, **SHORT).record))
     assert Recipe.from_json(record["recipe"]) == recipe
-    assert record["recipe"]["scanned"] == [0.5, 2.0]
+    assert record["recipe"]["scales"] == [0.5, 2.0]
     assert "recipe" not in record["settings"]
     usual = ls.train(FAMILY, PARAMETERS, cache=False, **SHORT).record
     assert Recipe.from_json(usual["recipe"]) == Recipe()
@@ -130,8 +130,8 @@ def test_no_number_of_training_stands_elsewhere():
         ({"hopeless": "4"}, "hopeless must be a finite number"),
         ({"near": True}, "near must be a whole number"),
         ({"metric_again": 1}, "metric_again must be True or False, got 1"),
-        ({"scanned": 3.0}, "scanned must be several numbers, got 3.0"),
-        ({"scanned": (0.0,)}, "scanned must be a finite number"),
+        ({"scales": 3.0}, "scales must be several numbers, got 3.0"),
+        ({"scales": (0.0,)}, "scales must be a finite number"),
         ({"effort_with_factors": (40,)}, "effort_with_factors must be 2 numbers"),
         ({"effort_with_factors": (40, 0)}, "effort_with_factors must be a whole number, at least 1, got 0"),
         ({"exact_steps": (1.0, 0.5)}, r"steps are looked for from less to more, got \(1.0, 0.5\)"),

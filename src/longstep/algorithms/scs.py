@@ -90,7 +90,7 @@ class SCS(Splitting[Conic, ConicInstance, SCSState]):
     @override
     def hyperparameters(self, family):
         positive = choose_domain(family)
-        inverse = choose_domain(family, 1e-3, 1e6)
+        inverse = choose_domain(family, 1e-3, 1e6, low_in_double=1e-6)
         return (
             Hyperparameter("r_w", 1e-6, positive, positive, factored=True, role="scaling"),
             Hyperparameter("r_yz", 0.01, inverse, inverse, factored=True, role="penalty"),

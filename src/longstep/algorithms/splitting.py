@@ -18,11 +18,13 @@ from .base import Algorithm, StateT, Theta
 ConstrainedT = TypeVar("ConstrainedT", bound=ConstrainedFamily)
 
 
-def choose_domain(family: ConstrainedFamily, low: float = 1e-6, high: float = 1e3) -> Positive:
-    """Return the domain of penalties: in single precision the linear systems are singular beyond these ends, where
-    training must not go."""
+def choose_domain(
+    family: ConstrainedFamily, low: float = 1e-6, high: float = 1e3, low_in_double: float = 0.0
+) -> Positive:
+    """Return the domain of penalties: beyond these ends, of single and of double precision, the linear systems are
+    singular, and training must not go there."""
     if family.dtype == np.float64:
-        return Positive()
+        return Positive(low_in_double)
     return Positive(low, high)
 
 

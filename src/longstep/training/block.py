@@ -58,11 +58,11 @@ def find_unknowns(
 def draw_starts(
     learner: Learner, unknowns: Unknowns, length: int, previous: Values | None, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Return where the optimiser starts: about the constant, at the block before, and others at random."""
+    """Return where the optimiser starts: at the constant, at the block before, and others at random."""
     recipe = learner.recipe
     count = learner.settings.starts
     centre = unknowns.start(unknowns.base)
-    starts = [centre + recipe.asunder * rng.normal(size=unknowns.size)]
+    starts = [centre]
     if previous is not None and count > 1:
         starts.append(unknowns.start({name: np.resize(previous[name], length) for name in learner.names}))
     while len(starts) < count:

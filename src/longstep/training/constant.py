@@ -48,8 +48,8 @@ class Best:
 class Search:
     """A random search for the constant θ with the least score: the mean of the level of log errors over block ends.
 
-    Points are unconstrained coordinates of the hyperparameters that are not `fixed`. First come the defaults with all
-    penalties scaled; then some points around the best of these, the others ever closer around the best ones so far.
+    Points are unconstrained coordinates of the hyperparameters that are not `fixed`. First come the defaults and some
+    points around them, then others ever closer around the best ones so far.
     """
 
     def __init__(
@@ -76,21 +76,18 @@ class Search:
         self.scores: list[float] = []
 
     def run(self, candidates: int, seed: int, report: ReportLoss) -> Best:
-        """Return the best of the `candidates`; the defaults and their multiples are among them or beside them."""
+        """Return the best of the `candidates`, of which the defaults are one."""
         recipe = self.recipe
         rng = np.random.default_rng([seed, *b"constant"])
         defaults = np.array([float(h.steady.unconstrain(np.asarray(h.default, np.float64))) for h in self.free])
         self._try(defaults)
         report(self.scores[0])
-        if candidates > len(recipe.scanned):
-            self._scan_penalties(defaults)
-        centre = self.points[int(np.argmin(self.scores))]
         if self.free:
             drawn = int(candidates * recipe.drawn)
             for k in range(1, candidates):
-                noise = self.spread * rng.normal(size=centre.shape)
+                noise = self.spread * rng.normal(size=defaults.shape)
                 if k <= drawn:
-                    self._try(centre + noise)
+                    self._try(defaults + noise)
                 else:
                     progress = (k - drawn) / (candidates - drawn)
                     elite = np.argsort(self.scores)[: recipe.elite]
@@ -99,13 +96,6 @@ class Search:
                 report(min(self.scores))
         best = int(np.argmin(self.scores))
         return Best(self._read(self.points[best]), self.scores[best], self.scores[0])
-
-    def _scan_penalties(self, defaults: np.ndarray) -> None:
-        """Try the defaults with all penalties scaled, the knob of the ADMM packages; families differ by decades."""
-        penalties = np.array([h.role == "penalty" and isinstance(h.steady, Positive) for h in self.free], bool)
-        if penalties.any():
-            for multiple in self.recipe.scanned:
-                self._try(defaults + penalties * np.log(multiple))
 
     def _try(self, point: np.ndarray) -> None:
         """Score a point, moved into its domain; one that is far behind the leader is given up on the way."""

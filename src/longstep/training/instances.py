@@ -96,7 +96,7 @@ def gather(family: Family, algorithm: Algorithm, split: Split, start: Start, los
     instance, target = _make_instances(*flatten((algorithm, family)), family.encode(parameters), optimum)
     marks = [np.asarray(leaf) for leaf in jax.tree.leaves((optimum, begin))]
     return Instances(
-        task=Task(algorithm, family, instance, target, value, sides, rounding=recipe.rounding, apart=recipe.apart),
+        task=Task(algorithm, family, instance, target, value, sides, rounding=recipe.rounding),
         start=begin,
         optimum=optimum,
         count=len(keep),

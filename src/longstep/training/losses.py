@@ -24,8 +24,8 @@ class Loss:
     ω counts, smoothly, the inequalities of a QP that are on another side of their bounds than at the optimum: where it
     is zero, the finish has nothing to change. The mean over instances is (1 − tail)·mean log φ² + tail·log mean φ²:
     with `tail` = 0 the geometric mean, which tables show, with 1 the published one, where the worst instances decide.
-    Checkpoints are every `every` steps, or after the steps that it names, and the block's end; None is every five for
-    ADMM methods, the end alone for others.
+    Checkpoints are every `every` steps, or after the steps that it names, and the block's end; None is the end alone,
+    which is as good inside of the block and to compile half of it (`benchmarks/ablation.py`).
 
     `stress` is the weight of a stress test that keeps schedules from blowing up on unseen instances: every block is
     also run from states far off the path that it is made for, the start and another instance's optimum, and the mean
@@ -74,8 +74,7 @@ class Loss:
 def resolve_loss(loss: "str | Loss", recipe: Recipe, *, monotone: bool = False) -> Loss:
     """Return a loss by its name, with the recipe's numbers where it has none.
 
-    Of ADMM's steps (`monotone`) every few count, and they need no stress test; blocks of gradient steps may go up
-    before they go down.
+    ADMM's steps (`monotone`) need no stress test.
     """
     both = Loss(distance=recipe.distance_in_both, metric=1.0)
     sides = Loss(metric=recipe.metric_in_identification, identification=1.0)
@@ -86,7 +85,7 @@ def resolve_loss(loss: "str | Loss", recipe: Recipe, *, monotone: bool = False) 
         loss = named[loss]
     usual: dict[str, object] = {"tail": recipe.tail, "stress": recipe.stress, "fall": recipe.fall}
     if monotone:
-        usual |= {"every": recipe.every, "stress": 0.0}
+        usual |= {"stress": 0.0}
     return replace(loss, **{name: value for name, value in usual.items() if getattr(loss, name) is None})
 
 
@@ -129,7 +128,6 @@ class Task(eqx.Module):
     sides: Sides | None = None
     stress: int = eqx.field(static=True, default=0)
     rounding: float = eqx.field(static=True, default=DEFAULT.rounding)
-    apart: int = eqx.field(static=True, default=DEFAULT.apart)
 
     def errors(self, state: State) -> Errors:
         """Return the errors of a state, kept from −∞ at rounding."""

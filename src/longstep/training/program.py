@@ -1,7 +1,6 @@
 """Some steps as a function of their hyperparameters: the compiled programs of training."""
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -228,17 +227,13 @@ def _measure_checkpoints(
 ) -> Errors:
     """Return the errors at the checkpoints of a block (checkpoints, N), and how the stress test went."""
     problem = _make_problem(task, count, theta, slots, used)
-    found = []
-    here = state
-    if len(rows) > task.apart:
+    if len(rows) == 1:
+        # Errors are dearer than a step: measured where they count alone.
+        end, _, _ = run_steps(problem, state, count, 0, lambda s: ())
+        errors = jax.tree.map(lambda a: a[None], task.errors(end))
+    else:
         _, record, _ = run_steps(problem, state, count, 0, task.errors)
         errors = jax.tree.map(lambda a: a[np.array(rows)], record)
-    else:
-        # Errors are dearer than a step: measured where they count alone.
-        for first, last in itertools.pairwise((0, *rows)):
-            here, _, _ = run_steps(problem, here, last - first, first, lambda s: ())
-            found.append(task.errors(here))
-        errors = jax.tree.map(lambda *a: jnp.stack(a), *found)
     return errors.split(task.stress, task.errors(state))
 
 

@@ -65,11 +65,7 @@ class Recipe:
     # ── The loss ──
     # What log mean φ² weighs in the loss, where the worst instances decide, beside the mean of log φ², which is what
     # tables show.
-    tail: Share = 0.5
-    # Errors count after every so many steps of a block, and at its end.
-    every: Count = 5
-    # Up to so many checkpoints are runs of steps of their own, each compiled; of more all steps are recorded.
-    apart: Count = 3
+    tail: Share = 0.75
     # The weight of the stress test, which methods do without that converge whatever their penalties are.
     stress: Amount = 4.0
     # By how much log φ² should fall in a stress test before nothing more is asked.
@@ -95,10 +91,8 @@ class Recipe:
     judged_quantile: Share = 0.9
     # Errors below this part of what they are at the start are all alike there: nobody asks for more digits, and a
     # constant that gives the easy instances even more of them is slower on the others.
-    judged_depth: PositiveNumber = 1e-7
-    # First the defaults with all penalties scaled by these; families differ by many decades.
-    scanned: tuple[PositiveNumber, ...] = (0.0001, 0.001, 0.01, 0.1, 0.3, 3.0, 10.0, 100.0, 1000.0, 10000.0)
-    # This part of the candidates is drawn around the best of these, the others around the best ones so far.
+    judged_depth: PositiveNumber = 1e-6
+    # This part of the candidates is drawn around the defaults, the others around the best ones so far.
     drawn: Share = 0.5
     # One standard deviation around the defaults: decades of positive numbers, logits of those in an interval.
     decades: PositiveNumber = 1.0
@@ -178,10 +172,8 @@ class Recipe:
     # Whether steps are taken again on the way back, instead of being kept: a third more time, a fraction of the memory.
     metric_again: bool = False
     # ── A block ──
-    # At the constant itself all steps are alike, and gradients take long to tell them apart: so far asunder, in
-    # unconstrained units, they start.
-    asunder: Amount = 0.05
-    # The second start is the block before, repeated; further starts are so far from the constant.
+    # The first start is the constant, the second the block before, repeated; further starts are so far from the
+    # constant, in unconstrained units.
     scattered: PositiveNumber = 1.0
     # A trial that tells which start is worth going on from takes this part of the iterations.
     trial: Share = 1 / 3
@@ -193,9 +185,10 @@ class Recipe:
     # is too short to see a rate. On deblurring 0.3 leaves a fifth of the error after 600 steps.
     scales: tuple[PositiveNumber, ...] = (0.3, 3.0)
     lasting: Count = 30
-    # By how much of log φ² what is kept may be behind the best constant: while steps vary by a tenth of the error, or
-    # schedules that are ahead by decades would be given up for one block's end; in the steady state by what rounds.
-    behind: tuple[Amount, Amount] = (0.2, 0.01)
+    # By how much of log φ² what is kept may be behind the best constant where a block ends: a tenth of the error, or so
+    # many of the constant's steps there. Schedules that are ahead by decades would be given up for one block's end.
+    behind: Amount = 0.2
+    behind_steps: Amount = 1.0
     # It is looked at after all blocks and after so many of the steady state.
     near: WholeNumber = 5
 

@@ -1,6 +1,6 @@
 """What is kept: the learned schedules against the best constant, at every block's end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from ..engine.plan import make_plan
 from ..schedules.schedule import Schedule
 from .constant import judge_level
 from .learner import Learner
+from .recipe import Recipe
 from .settings import LearnedPart, Values
 
 
@@ -137,14 +138,13 @@ def select(walk: Walk, warm: bool) -> Choice:
     the most first blocks that are not, and then the constant.
     """
     learner = walk.learner
-    blocks = walk.learned.blocks
     names = learner.names
     constant = walk.constant
     if not has_factors(learner, constant):
-        # Its linear systems are singular in this precision: the package's own values are what is left.
+        # Its linear systems are singular: the package's own values are what is left.
         usual = {h.name: np.array([h.default]) for h in learner.hyperparameters}
         constant = Candidate("the defaults", [], usual)
-    limits = walk.levels(constant) + np.repeat(learner.recipe.behind, [len(blocks), len(walk.lengths) - len(blocks)])
+    limits = find_limits(walk.levels(constant), walk.lengths, learner.recipe)
 
     def is_good(candidate: Candidate) -> bool:
         return bool(np.all(walk.levels(candidate) <= limits)) and has_factors(learner, candidate)
@@ -157,6 +157,13 @@ def select(walk: Walk, warm: bool) -> Choice:
         # Who gets on badly with what was learned goes on with the constant.
         kept = replace(kept, fallback={n: float(constant.steady[n][0]) for n in names})
     return Choice(kept.schedule(names, warm), constant.schedule(names, False), comparison, kept.name)
+
+
+def find_limits(levels: np.ndarray, lengths: Sequence[int], recipe: Recipe) -> np.ndarray:
+    """Return the levels that what is kept may have where blocks end: the constant's, and a little more."""
+    falls = np.maximum(-np.diff(levels, prepend=levels[:1]), 0.0) / np.asarray(lengths)
+    with np.errstate(invalid="ignore"):
+        return levels + np.fmax(recipe.behind, recipe.behind_steps * falls)
 
 
 def list_shorter(walk: Walk, constant: Candidate) -> list[Candidate]:
@@ -174,12 +181,9 @@ def list_shorter(walk: Walk, constant: Candidate) -> list[Candidate]:
 
 
 def has_factors(learner: Learner, candidate: Candidate) -> bool:
-    """Return whether a solver can be made of it: in single precision large penalties make linear systems singular."""
-    family = learner.task.family
-    if family.dtype == np.float64:
-        return True
+    """Return whether a solver can be made of it: penalties of very different sizes make linear systems singular."""
     try:
-        make_plan(learner.task.algorithm, family, candidate.schedule(learner.names, False))
+        make_plan(learner.task.algorithm, learner.task.family, candidate.schedule(learner.names, False))
     except ValueError:
         return False
     return True

@@ -94,7 +94,7 @@ def test_no_constant_of_a_grid_is_as_good_as_the_searched_one_at_every_tolerance
     sizes = {"train": 10, "test": 50}
     data = ls.Dataset.sample(problem.family, problem.sample, sizes, cache=False, references=False, progress=False)
     options = {"horizon": 10, "iterations": 1, "starts": 1, "metric": False, "cache": False, "progress": False}
-    searched = ls.train(problem.family, data, loss=deblurring.LOSS, **options).constant
+    searched = ls.train(problem.family, data, loss="metric", **options).constant
 
     def count_steps(solver):
         found = ls.evaluate(solver, data.test, 400, timed=False)

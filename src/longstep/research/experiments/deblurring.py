@@ -95,8 +95,6 @@ class Deblurring:
 
 # What is left after ten steps is slow: twenty that are learned together go a third further than ten and ten.
 BLOCKS = (10, 20)
-# By the errors at their ends alone: 1e-4 after 30 steps, where errors inside a block that count as well leave 3e-4.
-LOSS = Loss(metric=1.0, every=max(BLOCKS))
 _SMALL = Size(few=60, slow=60, timed=0, hidden=(30, 30), l2ws=60, lm=15)
 
 
@@ -140,7 +138,7 @@ class DeblurringExperiment(Experiment[QP]):
     @override
     def train_main(self) -> Training:
         """Train the schedule of the tables, by the residuals alone."""
-        return self.learn("schedule", loss=LOSS)
+        return self.learn("schedule", loss="metric")
 
     def train_early(self) -> Training:
         """Train a schedule that is judged after every third step of a block, and so is of use after three."""
