@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .cvxpy import Model, from_cvxpy
 from .data.columns import Columns
 from .data.dataset import Dataset, Split
 from .data.division import LARGE, divide_samples, read_past
+from .engine.aside import begin_aside
 from .engine.finisher import can_finish, finish_cost, finishes_by_sets, is_singular
 from .engine.forecast import forecast
 from .engine.solution import INFEASIBLE
@@ -128,16 +129,14 @@ def learn(
     options = {"seed": seed, "cache": cache, "progress": progress, "horizon": horizon, **shape, **training}
     with phases.time("training", f"{length.rstrip(',')}, block by block"):
         trained = train(family, data.train, algorithm=forms, **options)
+    steps = max(2 * len(trained.schedule), 100)
+    baselines = begin_aside(lambda: _evaluate_baselines(family, trained, data.test, steps))
     with phases.time("selection", "the learned schedule, the best constant or the defaults"):
         if others is None:
             others = data.train.parameters
         name, kept, solver = _select(family, trained, others)
     with phases.time("test", f"what they cost on {len(data.test)} instances"):
-        steps = max(2 * len(solver.schedule), 100)
-        found = _evaluate(name, solver, trained, data.test, steps)
-        costs = None
-        if family.m:
-            costs = _measure_costs(family, name, solver, trained, data.test.parameters)
+        found, costs = _compare(name, solver, baselines(), data.test, steps)
         package = measure_package(family, data.test.parameters, steps)
         if has_exact_claim(solver):
             notes.append(_describe_exactness(solver, data.test.parameters))
@@ -169,13 +168,37 @@ def _choose_length(horizon: int | None, usual: int) -> tuple[int, str]:
     return horizon, f"{horizon} steps"
 
 
-def _evaluate(name: str, solver: Solver, trained: Training, test: Split, steps: int) -> list[Evaluation]:
-    """Return the errors of the solver that is kept, of the best constant and of the defaults on test instances."""
-    family = solver.family
-    methods: dict[str, Any] = {name: solver, "best constant": scheduled.best_constant(family, trained)}
-    methods["defaults"] = scheduled.vanilla(family)
-    # Where solve has an end, its time is the one that counts.
-    return [evaluate(method, test, steps, name=name, timed=not family.m) for name, method in methods.items()]
+class _Baselines(NamedTuple):
+    """What a learned solver is compared with: errors step by step and, where solve has an end, solvers."""
+
+    evaluations: list[Evaluation]
+    solvers: dict[str, Solver]
+
+
+def _evaluate_baselines(family: Family, trained: Training, test: Split, steps: int) -> _Baselines:
+    """Return the errors of the best constant and of the defaults on test instances, and their solvers, compiled."""
+    methods = {"best constant": scheduled.best_constant(family, trained), "defaults": scheduled.vanilla(family)}
+    found = [evaluate(method, test, steps, name=name, timed=not family.m) for name, method in methods.items()]
+    if not family.m:
+        return _Baselines(found, {})
+    held = Solver(family, trained.constant, algorithm=trained.algorithm, ladder=False)
+    solvers = {"best constant": held, "defaults": Solver(family, ladder=False)}
+    if not family.sparse:
+        for solver in solvers.values():
+            solver.solve_batch(test.parameters, max_iter=1)
+    return _Baselines(found, solvers)
+
+
+def _compare(
+    name: str, solver: Solver, baselines: _Baselines, test: Split, steps: int
+) -> tuple[list[Evaluation], Costs | None]:
+    """Return the errors of the solver that is kept and of the baselines, and what each costs where solve has an end,
+    whose time is the one that counts then."""
+    own = evaluate(solver, test, steps, name=name, timed=not solver.family.m)
+    costs = None
+    if solver.family.m:
+        costs = compare_costs({name: solver, **baselines.solvers}, test.parameters)
+    return [own, *baselines.evaluations], costs
 
 
 def _describe_work(family: Family, parameters: Mapping[str, Any], length: str) -> str:
@@ -305,12 +328,6 @@ def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple
 def _record_kept(training: Training, kept: str) -> Training:
     """Return a training whose words and record say what is kept of it."""
     return replace(training, kept=kept, record=training.record | {"kept": kept})
-
-
-def _measure_costs(family: Family, name: str, solver: Solver, trained: Training, parameters: Any) -> Costs:
-    """Return what the solver that is kept, the best constant, the defaults and the package cost on test instances."""
-    held = Solver(family, trained.constant, algorithm=trained.algorithm, ladder=False)
-    return compare_costs({name: solver, "best constant": held, "defaults": Solver(family, ladder=False)}, parameters)
 
 
 def _describe_exactness(solver: Solver, parameters: Any) -> str:

@@ -13,7 +13,7 @@ class _Float64(AbstractContextManager[None]):
     def __init__(self) -> None:
         import jax
 
-        self._before = _is_wide()
+        self._before = is_wide()
         jax.config.update("jax_enable_x64", True)
 
     @override
@@ -43,14 +43,14 @@ def enable_float64() -> AbstractContextManager[None]:
 
 def require_float64(dtype: DTypeLike) -> None:
     """Refuse float64 where JAX would silently round it to float32."""
-    if dtype == np.float64 and not _is_wide():
+    if dtype == np.float64 and not is_wide():
         raise ValueError(
             "float64 was asked for but JAX is in 32-bit mode. Call `longstep.enable_float64()` before families are "
             'made, and keep it on while they are used; or give the family dtype="float32".'
         )
 
 
-def _is_wide() -> bool:
+def is_wide() -> bool:
     """Tell whether JAX is in 64-bit mode."""
     import jax
 

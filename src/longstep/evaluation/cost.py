@@ -92,9 +92,9 @@ def solver_cost(
     name: str, solver: Solver, parameters: PyTree, eps: float, *, most: int = MOST_STEPS, timed: bool = False
 ) -> Cost:
     """Return what a solver's `solve_batch` takes; where it is timed, without what is compiled first."""
-    first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(SOON, most))
     if timed and not solver.family.sparse:
-        first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(SOON, most))
+        solver.solve_batch(parameters, max_iter=1)
+    first = solver.solve_batch(parameters, eps_abs=eps, eps_rel=eps, max_iter=min(SOON, most))
     status = np.array(first.status)
     steps = _count_steps(solver, first)
     seconds = first.time
@@ -147,9 +147,22 @@ def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
     times = time_in_c(kept, parameters, tolerances, usual)
     if times is not None:
         rows = [replace(row, seconds=times[row.eps], compiled=True) for row in rows]
-    rows += [solver_cost(name, s, parameters, eps, most=most, timed=True) for name, s in others for eps in tolerances]
+    for other, solver in others:
+        rows += _measure_all(other, solver, parameters, tolerances, most)
     packages = [package_cost(kept.family, parameters, eps, most=usual) for eps in tolerances]
     return Costs((*rows, *(cost for cost in packages if cost is not None)))
+
+
+def _measure_all(name: str, solver: Solver, parameters: PyTree, tolerances: Sequence[float], most: int) -> list[Cost]:
+    """Return what a solver costs to these tolerances, loose ones first: where none is solved to one, none is to the
+    next."""
+    found: list[Cost] = []
+    for eps in tolerances:
+        if found and not found[-1].done.any():
+            found.append(replace(found[-1], eps=eps))
+        else:
+            found.append(solver_cost(name, solver, parameters, eps, most=most, timed=True))
+    return found
 
 
 def package_cost(family: Family, parameters: PyTree, eps: float, *, most: int = MOST_STEPS) -> Cost | None:

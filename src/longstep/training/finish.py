@@ -60,6 +60,11 @@ class Trials:
         columns = spread_out(point.x.shape[-1], self.count, _width(self.count))
         self.rehearsal.points[steps] = point.map(lambda a: np.asarray(a)[..., columns])
 
+    def compile(self) -> None:
+        """Compile the finish, by a try of which nothing comes."""
+        point = next(iter(self.rehearsal.points.values()))
+        self._finisher.compile(self.rehearsal.encoded, point, self.rehearsal.limits)
+
     def is_falling(self) -> bool:
         """Return whether the last points that were taken made solves cheaper, or none were yet good enough to tell."""
         points = self.rehearsal.points

@@ -47,7 +47,7 @@ class Learner:
         """Return the compiled steps of a block of this length."""
         if count not in self._programs:
             program = Program(self.task, self.settings.loss, count, self.recipe, self.memory_limit)
-            program.vectors = self.vectors(self.metric)
+            program.vectors = self.rows(self.metric)
             self._programs[count] = program
             self.memory_pieces = max(self.memory_pieces, len(program.pieces()))
         return self._programs[count]
@@ -65,11 +65,20 @@ class Learner:
         """Return a metric by the name that the algorithm declares for it; nothing for None."""
         return self.task.algorithm.vectors(self.task.family, metric)
 
+    def rows(self, metric: np.ndarray | None) -> Values:
+        """Return a metric by its name; where one is looked for, ones stand for none, so that one compiled program
+        serves all."""
+        if metric is None and self.settings.metric and self.has_metric:
+            assert self.declared is not None
+            assert self.declared.entries is not None
+            metric = np.ones(self.declared.entries.size)
+        return self.vectors(metric)
+
     def use_metric(self, theta: Values) -> None:
         """Take all further steps with the metric of θ, or without where it has none."""
         self.metric = None if self.declared is None else theta.get(self.declared.name)
         for program in self._programs.values():
-            program.vectors = self.vectors(self.metric)
+            program.vectors = self.rows(self.metric)
 
     @property
     def usual(self) -> Program:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algorithms.base import State, Theta
+from ..engine.aside import run_both
 from ..engine.factorization import factorize_theta
 from ..engine.jitted import Key
 from ..engine.plan import Plan
@@ -86,7 +87,12 @@ def _try_halves(fit: "_Fit", weight: float, report: ReportLoss) -> _Trial:
     what lasts is what holds for those of another."""
     early = np.arange(fit.size) < fit.size // 2
     halves = (early, ~early)
-    found = [fit.minimise(weight, half, fit.start, fit.recipe.metric_trial, report) for half in halves]
+
+    def learn(half: np.ndarray, report: ReportLoss) -> Minimum:
+        return fit.minimise(weight, half, fit.start, fit.recipe.metric_trial, report)
+
+    # Told is what the first half comes to.
+    found = run_both(lambda: learn(early, report), lambda: learn(~early, lambda _: None))
     level = float(np.mean([fit.level(f.x, ~half) for f, half in zip(found, halves, strict=True)]))
     middle = np.mean([f.x for f in found], axis=0)
     return _Trial(weight, level, middle, sum(f.evaluations for f in found))

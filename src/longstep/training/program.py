@@ -78,6 +78,13 @@ class Program:
         ]
         return float(value), {n: np.sum([np.asarray(g[n], np.float64) for g in gradients], axis=0) for n in theta}
 
+    def compile(self) -> None:
+        """Compile the loss and its gradient, by a call of which nothing comes."""
+        hyperparameters = self.task.algorithm.hyperparameters(self.task.family)
+        theta = {h.name: np.full(self.count, h.default) for h in hyperparameters}
+        states = self.start(None)
+        self.loss_and_gradient(theta, np.arange(self.count), self.count, self.stage(states, states))
+
     def forward(self, theta: Values, slots: np.ndarray, used: int, states: State) -> tuple[State, Errors]:
         """Return the states after the block, and the errors (N,) there."""
         given = self._arrays(theta), jnp.asarray(slots, jnp.int32), jnp.int32(used)

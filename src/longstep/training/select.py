@@ -117,11 +117,7 @@ class Walk:
         if candidate.name not in self._known:
             states = self.start
             found = []
-            metric = candidate.metric
-            if metric is None and self.learner.metric is not None:
-                # Ones stand for none, so that one compiled program serves all.
-                metric = np.ones_like(self.learner.metric)
-            rows = self.learner.vectors(metric)
+            rows = self.learner.rows(candidate.metric)
             for number, length in enumerate(self.lengths):
                 if number < len(candidate.blocks):
                     theta = candidate.blocks[number]

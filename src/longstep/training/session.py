@@ -1,6 +1,7 @@
 """The session of a training: constant, metric, blocks, steady state, and what is kept of them."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from .._util.storage import JsonObject
 from .._util.threads import one_blas_thread
+from ..engine.aside import begin_aside
 from ..engine.finisher import finishes_by_sets
 from .block import learn_block
 from .constant import search_constant
@@ -34,6 +36,22 @@ class Session:
         self.journal = journal
         self.seconds = seconds
         self.begun: tuple[LearnedPart, LearnedPart | None] | None = None
+        self.ready: Callable[[], None] | None = None
+
+    def prepare(self) -> None:
+        """Compile on another core what is needed after the constant and the metric, while these are looked for."""
+        program = self.learner.usual
+        trials = self._begin_trials()
+
+        def work() -> None:
+            with one_blas_thread():
+                program.compile()
+                if trials is not None:
+                    trials.add(0, program.extract(self.learner.start()))
+                    trials.compile()
+
+        if self.journal.checkpoint.result is None:
+            self.ready = begin_aside(work)
 
     def begin(self) -> float:
         """Learn the constant and the metric; return the level of log errors with them."""
@@ -64,6 +82,8 @@ class Session:
         constant, metric = self.begun
         prediction = self._predict(constant, metric)
         since = perf_counter()
+        if self.ready is not None:
+            self.ready()
         settings = learner.settings
         trials = self._begin_trials()
         with one_blas_thread(), journal.show_progress(len(settings.lengths) + 1):

@@ -143,6 +143,9 @@ def train(
         learner = Learner(instances.task, instances.start, instances.optimum, settings, memory_limit)
         journal = Journal(Checkpoint(path), callback, progress)
         sessions.append(Session(about, instances, learner, journal, perf_counter() - begin))
+    if not family.sparse:
+        # The first is most likely to be the one that is gone on with.
+        sessions[0].prepare()
     if len(sessions) > 1:
         return _choose_session(sessions, recipe).finish()
     return sessions[0].finish()
