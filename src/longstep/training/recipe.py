@@ -149,7 +149,7 @@ class Recipe:
     # It is learned over so many steps, whose errors count every so many of them.
     metric_steps: Count = 40
     metric_every: Count = 10
-    metric_iterations: Count = 60
+    metric_iterations: Count = 30
     # The weight of mean((log r)²): the usual one is tried on halves of so many instances at most, with so many
     # iterations, and judged on the other half over so many steps: what is best for a few steps may be slow in the end.
     # Where it is better than no metric the lighter is tried too, else the heavier. The iterations on all of them begin
