@@ -27,7 +27,7 @@ from .engine.solution import INFEASIBLE
 from .errors import InaccurateReferenceError, NoOptimumError
 from .evaluation import scheduled
 from .evaluation.choice import TRIED, choose_solver, choose_tries, foresee_try
-from .evaluation.cost import MOST_STEPS, Cost, Costs, compare_costs, solver_cost
+from .evaluation.cost import Cost, Costs, compare_costs, limit_steps, solver_cost
 from .evaluation.evaluate import Evaluation, evaluate
 from .evaluation.package_errors import measure_package
 from .families.base import Family
@@ -311,14 +311,14 @@ def _learn_patience(family: Family, trained: Training, parameters: Any) -> tuple
         last = max(early, int(_WAITED * np.mean(extra)))
         marks = {early}
         if last > early:
-            usual = [measure(last, eps, MOST_STEPS) for eps in TRIED]
+            usual = [measure(last, eps, limit_steps(family)) for eps in TRIED]
             marks |= {foresee_try(cost.steps, extra, early, last) for cost in usual}
     else:
         # Newton's steps cost many of these: worth it at once where the steps that come after creep.
         marks = {max(len(trained.schedule), 1), early}
     if len(marks) == 1:
         return replace(trained, record=trained.record | {"finish": early}), all_exact
-    tries = choose_tries(sorted(marks), measure)
+    tries = choose_tries(sorted(marks), measure, limit_steps(family))
     record = trained.record | {"finish": tries.tight}
     if np.isfinite(tries.eps):
         record["patience"] = [tries.eps, tries.loose]

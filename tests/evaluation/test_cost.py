@@ -11,7 +11,7 @@ import pytest
 import longstep as ls
 from longstep.evaluation import cost as evaluation
 from longstep.evaluation.choice import choose_solver, choose_tries
-from longstep.evaluation.cost import Cost, Costs, compare_costs, package_cost, solver_cost
+from longstep.evaluation.cost import Cost, Costs, compare_costs, limit_steps, package_cost, solver_cost
 from longstep.evaluation.timing import time_in_c
 from longstep.export_c import CompiledSolver
 
@@ -97,6 +97,26 @@ def test_others_are_not_waited_for_longer_than_makes_a_difference():
     # The package is run as it comes, and a kept solver that fails must see what others do in time.
     assert all(cost.most == 4000 for cost in costs.of("osqp package"))
     assert all(cost.most == 20_000 for cost in compare_costs({"kept": hopeless}, data).rows)
+    # Where steps are dear, nobody waits for so many of them.
+    large = ls.QP(np.eye(500), np.eye(500), l=-np.ones(500), u=np.ones(500), parameter=ls.Affine(q=np.eye(500)))
+    assert (limit_steps(family), limit_steps(large)) == (20_000, 4000)
+
+
+def test_who_solves_nothing_to_a_loose_tolerance_is_not_asked_for_a_tight_one(monkeypatch):
+    family, data = instances()
+    asked = []
+
+    def measure(name, solver, parameters, eps, **options):
+        asked.append((name, eps))
+        done = np.full(6, name == "kept" or (name == "half" and eps > 1e-4))
+        return Cost(name, eps, np.full(6, 10), done, 1.0, options["most"])
+
+    monkeypatch.setattr(evaluation, "solver_cost", measure)
+    monkeypatch.setattr(evaluation, "time_in_c", lambda *_: None)
+    solver = ls.Solver(family)
+    rows = compare_costs({"kept": solver, "half": solver, "none": solver}, data)
+    assert asked == [("kept", 1e-3), ("kept", 1e-6), ("half", 1e-3), ("half", 1e-6), ("none", 1e-3)]
+    assert [(cost.eps, cost.unsolved) for cost in rows.of("none")] == [(1e-3, 6), (1e-6, 6)]
 
 
 def test_what_is_given_by_name_is_counted_in_any_shape(monkeypatch):

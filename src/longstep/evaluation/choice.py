@@ -60,17 +60,18 @@ class Tries(NamedTuple):
     eps: float
 
 
-def choose_tries(marks: Sequence[int], measure: Callable[[int, float, int], Cost]) -> Tries:
+def choose_tries(marks: Sequence[int], measure: Callable[[int, float, int], Cost], limit: int = MOST_STEPS) -> Tries:
     """Return after which of these numbers of steps the finish is first tried, so that the solves to all tolerances that
     are looked at cost least together.
 
-    `measure` returns what it costs to try after `mark` steps to a tolerance, with at most `most` steps. Between
-    loose tolerances and tight ones lies the middle of two that were looked at; where all are alike, that is ∞.
+    `measure` returns what it costs to try after `mark` steps to a tolerance, with at most `most` steps, of which the
+    first mark has `limit`. Between loose tolerances and tight ones lies the middle of two that were looked at; where
+    all are alike, that is ∞.
     """
     costs: list[dict[int, Cost]] = []
     for eps in TRIED:
         found: dict[int, Cost] = {}
-        most = MOST_STEPS
+        most = limit
         for steps in marks:
             found[steps] = measure(steps, eps, most)
             most = _wait_at_most(found[steps], most)

@@ -27,6 +27,8 @@ _SPARSE_TOLERANCES = (1e-3, 1e-4)
 MOST_STEPS = 20_000
 # What the osqp package ends with as it comes. Nobody waits longer where another method ends before.
 _USUAL_STEPS = 4_000
+# Beyond so many entries of P and A, zeros included, 20,000 steps of all instances take minutes.
+_LARGE = 300_000
 # The steps after which most instances are done.
 SOON = 500
 # Where the kept solver ends with all instances, others are given so many times the steps of its slowest one, up to what
@@ -123,8 +125,10 @@ def list_tolerances(family: Family) -> tuple[float, ...]:
 
 
 def limit_steps(family: Family) -> int:
-    """Return how many steps methods are given: where one takes long, as many as the osqp package as it comes."""
-    return _USUAL_STEPS if family.sparse else MOST_STEPS
+    """Return how many steps methods are given: where these take long, as many as the osqp package as it comes."""
+    if family.sparse or family.n * (family.n + family.m) > _LARGE:
+        return _USUAL_STEPS
+    return MOST_STEPS
 
 
 def compare_costs(methods: Mapping[str, Solver], parameters: PyTree) -> "Costs":
