@@ -85,7 +85,7 @@ def resolve_loss(loss: "str | Loss", recipe: Recipe, *, monotone: bool = False) 
         loss = named[loss]
     usual: dict[str, object] = {"tail": recipe.tail, "stress": recipe.stress, "fall": recipe.fall}
     if monotone:
-        usual |= {"stress": 0.0}
+        usual["stress"] = 0.0
     return replace(loss, **{name: value for name, value in usual.items() if getattr(loss, name) is None})
 
 
